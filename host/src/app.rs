@@ -24,6 +24,7 @@ use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
+use crate::ledger::Ledger;
 use crate::local_status::layer;
 use crate::logging::log_to_stderr;
 use crate::lookups::{ReflectorLookups, ReflectorView};
@@ -170,7 +171,15 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         Some(status) => layer(status.clone(), served, &tasks),
         None => served,
     };
-    let views = open_views(&config, stores.clone(), client.clone(), metrics.caches.clone(), served.clone(), &tasks);
+    let ledger = Ledger::new(config.memory_budget);
+    let views = open_views(
+        &config,
+        stores.clone(),
+        client.clone(),
+        (metrics.caches.clone(), ledger.clone()),
+        served.clone(),
+        &tasks,
+    );
     let caches = Caches {
         upstream: Some(upstream.clone()),
         views: views.clone(),
@@ -179,6 +188,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     let clients = Arc::<ClientTable>::default();
     let parts = ProxyParts {
+        ledger,
         upstream: upstream.clone(),
         serving: served.clone(),
         views,

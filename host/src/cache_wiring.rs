@@ -13,6 +13,7 @@ use weir_store::{
 use weir_upstream::{Tasks, Upstream};
 
 use crate::config::ServeConfig;
+use crate::ledger::Ledger;
 use crate::local_status::{LocalStatus, LocalStatusConfig, LocalStatusMetrics, read_boot_id};
 use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
 
@@ -57,7 +58,7 @@ pub(crate) fn open_views(
     config: &ServeConfig,
     stores: ResourceStores,
     client: kube::Client,
-    metrics: Arc<CacheMetrics>,
+    (metrics, ledger): (Arc<CacheMetrics>, Ledger),
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Option<Arc<Views>> {
@@ -66,7 +67,7 @@ pub(crate) fn open_views(
     }
     let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
     let secrets_for = config.cache_secrets_for.clone();
-    let views_config = ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory };
+    let views_config = ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory, ledger };
     let views = Views::new(views_config, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
     Some(views)

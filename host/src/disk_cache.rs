@@ -34,6 +34,7 @@ pub(crate) fn open_disk(
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
     settings.commit_bytes = flags.commit_size;
+    settings.connectivity = Some(connectivity.clone());
     let disk = DiskCache::new(settings, metrics);
     let span = tracing::info_span!("cache");
     tasks.spawn_until_stop(disk.clone().run().instrument(span.clone()));

@@ -19,6 +19,7 @@ mod disk_cache;
 mod documents;
 pub mod explanation;
 mod file_limit;
+pub mod ledger;
 pub mod local_status;
 mod logging;
 pub mod lookups;

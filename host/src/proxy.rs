@@ -22,6 +22,7 @@ mod headers;
 mod identity;
 mod in_flight;
 mod metrics;
+mod owner;
 mod request_span;
 mod respond;
 mod response;
@@ -65,6 +66,7 @@ pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
 use crate::client_table::ClientTable;
 use crate::config::{Compression, Resend};
+use crate::ledger::Ledger;
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
 use crate::view::Views;
@@ -133,6 +135,8 @@ pub struct ProxyParts {
     pub metrics: Arc<ProxyMetrics>,
     /// Counts requests by client component.
     pub clients: Arc<ClientTable>,
+    /// What is held for whom.
+    pub ledger: Ledger,
     /// Counts what is relayed for peers.
     pub relay_metrics: Arc<RelayMetrics>,
     /// What peers get of modules. `None`: nothing.
@@ -160,6 +164,7 @@ pub struct Proxy {
     local_status: Option<Arc<LocalStatus>>,
     /// Responses for the time without an API server.
     answers: AnswerMemory,
+    ledger: Ledger,
     offline_grace: Duration,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
@@ -195,7 +200,8 @@ impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
-        let ProxyParts { upstream, serving, views, local_status, metrics, clients, relay_metrics, modules } = parts;
+        let ProxyParts { upstream, serving, views, local_status, metrics, clients, relay_metrics, modules, ledger } =
+            parts;
         let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
         let disk = views.as_ref().and_then(|views| views.disk());
         let lists = Arc::new(ListMemory::default());
@@ -216,7 +222,8 @@ impl Proxy {
             read_reviews: ReviewCache::for_reads(),
             views,
             local_status,
-            answers: AnswerMemory::new(disk, tasks.clone()),
+            answers: AnswerMemory::new(disk, ledger.clone()),
+            ledger,
             offline_grace: config.offline_grace,
             serving,
             metrics,

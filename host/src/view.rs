@@ -35,7 +35,7 @@ pub(crate) use self::event::{Cause, ViewEvent, converted, frame, list_item};
 pub use self::metrics::CacheMetrics;
 pub(crate) use self::object::{ViewObject, ViewOutcome};
 pub(crate) use self::permit::Permit;
-pub(crate) use self::registry::Shown;
+pub(crate) use self::registry::{Opener, Shown};
 pub use self::registry::{Views, ViewsConfig};
 pub(crate) use self::request_selector::RequestSelector;
 pub use self::scope::shared_resources;

@@ -6,6 +6,7 @@ mod code;
 mod compile;
 mod load;
 
+pub use cgroup::memory_limit;
 pub use code::code_cache;
 pub use compile::{ChildError, CompileError, Compiler, MAX_MODULE, compile_child};
 pub use load::{LoadError, Loader, LookupSource, Probe};

@@ -285,6 +285,9 @@ pub(super) struct ServeFlags {
     /// Total memory for the recent events of watch caches, and with them for what their watches have yet to send
     #[arg(long, env = "WEIR_WATCH_MEMORY", value_name = "SIZE", default_value = "128Mi")]
     pub(super) watch_memory: String,
+    /// Total memory for what Weir holds beyond a request: stores, views and remembered responses; half of it is for the daemon and node components, any other user has at most a tenth, at least 8Mi [default: half of the cgroup's memory limit, else 256Mi]
+    #[arg(long, env = "WEIR_MEMORY_BUDGET", value_name = "SIZE")]
+    pub(super) memory_budget: Option<String>,
     /// Whether kubelet's reports of its pods stand in for the API server's objects while it cannot be reached: on or off
     #[arg(long, env = "WEIR_LOCAL_STATUS", value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off())]
     pub(super) local_status: bool,

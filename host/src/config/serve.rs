@@ -82,6 +82,8 @@ pub struct ServeConfig {
     pub response_memory: usize,
     /// Bytes per second that lists of watch caches may take; `None` is no limit.
     pub uplink_rate: Option<NonZeroU64>,
+    /// Total bytes of what is held beyond a request.
+    pub memory_budget: u64,
     /// Total bytes of the recent events of watch caches.
     pub watch_memory: usize,
     /// The OTLP/HTTP endpoint that gets traces. `None` sends none.
@@ -191,6 +193,10 @@ impl ServeConfig {
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
         let response_memory = parse_memory("--response-memory", &flags.response_memory, "256Mi", &mut errors);
         let watch_memory = parse_memory("--watch-memory", &flags.watch_memory, "128Mi", &mut errors);
+        let memory_budget = match &flags.memory_budget {
+            Some(budget) => parse_memory("--memory-budget", budget, "256Mi", &mut errors) as u64,
+            None => weir_runtime::memory_limit().map_or(MEMORY_BUDGET, |limit| limit / 2),
+        };
         let uplink_rate = flags.uplink_rate.as_ref().and_then(|rate| {
             let parsed = quantity(rate).and_then(NonZeroU64::new);
             if parsed.is_none() {
@@ -249,6 +255,7 @@ impl ServeConfig {
                 compression: flags.compress,
                 response_memory,
                 uplink_rate,
+                memory_budget,
                 watch_memory,
                 otlp_endpoint: flags.otlp_endpoint,
                 log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
@@ -271,6 +278,9 @@ pub(super) fn parse_duration(flag: &str, text: &str, errors: &mut Vec<String>) -
     }
     parsed
 }
+
+/// The memory budget where no cgroup limits the memory.
+const MEMORY_BUDGET: u64 = 256 << 20;
 
 fn parse_memory(flag: &str, text: &str, example: &str, errors: &mut Vec<String>) -> usize {
     let parsed = quantity(text).and_then(|bytes| usize::try_from(bytes).ok());

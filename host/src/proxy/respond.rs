@@ -12,6 +12,7 @@ use tower::BoxError;
 use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
 use super::server::head_guard::HeadError;
+use crate::ledger::OverShare;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{RequestInfoError, Verb};
@@ -52,6 +53,9 @@ pub(super) enum StatusError {
     /// 429 with Retry-After: the client has too many requests on their way.
     #[error("too many requests of this client are in flight: at most {0}")]
     TooManyRequests(usize),
+    /// 429: what the request makes Weir hold would exceed a share.
+    #[error("{0}")]
+    OverShare(OverShare),
     /// 401: the client certificate was valid when the connection was opened.
     #[error("the client certificate is not valid any more: {0}")]
     Certificate(rustls::Error),
@@ -187,7 +191,7 @@ impl StatusError {
             Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => StatusCode::BAD_REQUEST,
             Self::Head(error) => error.code(),
             Self::Certificate(_) => StatusCode::UNAUTHORIZED,
-            Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests(_) | Self::OverShare(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)
@@ -267,7 +271,7 @@ impl StatusError {
     /// with this header only, and sleeps inside the call: an outage has none.
     fn retry_after(&self) -> Option<u16> {
         match self {
-            Self::Starting | Self::TooManyRequests(_) | Self::TooLargeVersion { .. } => Some(1),
+            Self::Starting | Self::TooManyRequests(_) | Self::OverShare(_) | Self::TooLargeVersion { .. } => Some(1),
             _ => None,
         }
     }

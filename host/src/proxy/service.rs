@@ -129,7 +129,7 @@ impl Proxy {
         {
             return response;
         }
-        let remembered = self.remembered_read(&request, &parsed, &component, &caller);
+        let remembered = self.remembered_read(&request, &parsed, &component, &caller).await;
         let chain = match &route {
             Route::Read { chain, .. } => Some(chain.clone()),
             Route::Forward | Route::Write { .. } => None,

@@ -33,6 +33,7 @@ use weir_apiserver::ApiServer;
 
 use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
+use crate::ledger::Ledger;
 use crate::view::CacheMetrics;
 use weir_runtime::{FilterSet, Serving, ServingSender};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
@@ -99,6 +100,7 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let caches =
         Caches { upstream: Some(upstream.clone()), views: views.clone(), local_status: None, metrics: setup.metrics };
     let parts = ProxyParts {
+        ledger: Ledger::new(256 << 20),
         upstream,
         serving: served,
         views,
@@ -220,6 +222,7 @@ async fn a_listener_that_is_not_on_loopback_must_be_allowed() {
         let upstream = Arc::new(Upstream::new(&upstream(&server), Arc::default()).unwrap());
         let (_serving, served) = watch::channel(Serving::Unknown);
         let parts = ProxyParts {
+            ledger: Ledger::new(256 << 20),
             upstream,
             serving: served,
             views: None,

@@ -27,6 +27,7 @@ use super::state::View;
 use super::status::CacheStatus;
 use super::watch_memory::WatchMemory;
 use crate::config::CachedResources;
+use crate::ledger::{Ledger, OverShare, Owner};
 
 /// How often views that no client reads are looked for.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
@@ -47,6 +48,8 @@ pub struct ViewsConfig {
     pub client: kube::Client,
     /// Counts what views send.
     pub metrics: Arc<CacheMetrics>,
+    /// What is held for whom.
+    pub ledger: Ledger,
     /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
     pub watch_memory: usize,
 }
@@ -62,9 +65,19 @@ pub struct Views {
     api_services: Arc<ApiServices>,
     metrics: Arc<CacheMetrics>,
     watch_memory: WatchMemory,
+    ledger: Ledger,
     serving: ServingReceiver,
     tasks: Tasks,
     open: Mutex<OpenViews>,
+}
+
+/// For whom a view is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opener<'a> {
+    /// Whose share it counts in.
+    pub(crate) owner: &'a Owner,
+    /// Whether a view and its store may be opened. Else only an open one is returned.
+    pub(crate) opens: bool,
 }
 
 /// Whose view shows an object.
@@ -80,7 +93,7 @@ impl Views {
     /// Creates an empty set of views. They start when the first filter set is active.
     #[must_use]
     pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
-        let ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory } = config;
+        let ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory, ledger } = config;
         let views = Arc::new(Self {
             named: resources.named().into_iter().collect(),
             matched: resources == CachedResources::Default,
@@ -89,6 +102,7 @@ impl Views {
             stores,
             metrics,
             watch_memory: WatchMemory::new(watch_memory),
+            ledger,
             serving,
             tasks,
             open: Mutex::default(),
@@ -174,14 +188,22 @@ impl Views {
     /// Returns the view that serves a read of an authorized client, and opens it if it is not; `None` if no view does.
     ///
     /// A get is served by the view of a collection: the whole one, or one that is open and has the object.
-    pub(crate) fn view(self: &Arc<Self>, component: &str, permit: &Permit) -> Option<Arc<View>> {
+    ///
+    /// # Errors
+    /// The view would exceed the share of the owner.
+    pub(crate) fn view(
+        self: &Arc<Self>,
+        component: &str,
+        permit: &Permit,
+        opener: Opener<'_>,
+    ) -> Result<Option<Arc<View>>, OverShare> {
         let component = Some(component.to_ascii_lowercase());
         let (reader, request) = (permit.reader(), permit.resource());
         if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), &request.name) {
-            return self.find(component.as_deref(), reader, request, name);
+            return Ok(self.find(component.as_deref(), reader, request, name));
         }
-        let collection = permit.collection()?.clone();
-        self.open_view(&ViewKey { reader: reader.clone(), collection, component })
+        let Some(collection) = permit.collection().cloned() else { return Ok(None) };
+        self.open_view(&ViewKey { reader: reader.clone(), collection, component }, opener)
     }
 
     /// Whether an open view serves gets of an object while no API server can be reached.
@@ -221,7 +243,9 @@ impl Views {
     pub(crate) fn unfiltered(self: &Arc<Self>, request: &ResourceRequest) -> Option<Arc<View>> {
         let cached = self.named.contains(&request.resource) && ScopePolicy::of(&request.resource) == ScopePolicy::Whole;
         let collection = cached.then(|| Collection::whole(request))?;
-        self.open_view(&ViewKey { reader: StoreReader::Daemon, collection, component: None })
+        // All peers share it.
+        let opener = Opener { owner: &Owner::Daemon, opens: true };
+        self.open_view(&ViewKey { reader: StoreReader::Daemon, collection, component: None }, opener).ok().flatten()
     }
 
     /// Finds an open view that has an object, or that knows that it does not exist.
@@ -245,28 +269,34 @@ impl Views {
         has.or_else(|| views.iter().find(|view| view.covers(namespace, name))).map(|view| (*view).clone())
     }
 
-    /// Returns a view, and opens it if it is not; `None` if there are too many.
-    fn open_view(self: &Arc<Self>, key: &ViewKey) -> Option<Arc<View>> {
+    /// Returns a view, and opens it if it is not; `None` if there are too many, or if it may not be opened.
+    fn open_view(self: &Arc<Self>, key: &ViewKey, opener: Opener<'_>) -> Result<Option<Arc<View>>, OverShare> {
         // Clients that come at the same time get the same view.
         let mut open = self.open();
+        open.take_over(&self.ledger, opener.owner, key);
         if let Some(found) = open.views.get_mut(key) {
             found.used = Instant::now();
-            return Some(found.view.clone());
+            return Ok(Some(found.view.clone()));
         }
-        if !open.make_room() {
+        if !opener.opens {
+            return Ok(None);
+        }
+        let (charge, of_store) = open.charge(&self.ledger, opener.owner, key)?;
+        if !open.make_room(opener.owner) {
             tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
-            return None;
+            return Ok(None);
         }
-        let store = self.stores.open(&key.reader, &key.collection)?;
+        let Some(store) = self.stores.open(&key.reader, &key.collection) else { return Ok(None) };
         let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
         let counters = self.metrics.counters(&key.collection.resource);
         let view = Arc::new(View::new(store, handed_out, counters, self.watch_memory.clone()));
-        let stop = CancellationToken::new();
+        let stop = view.closed().clone();
         let refresh = Refresh::new(view.clone(), key.component.clone(), self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
-        open.views.insert(key.clone(), OpenView { view: view.clone(), used: Instant::now(), stop });
+        let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store: of_store };
+        open.views.insert(key.clone(), found);
         tracing::info!(collection = %key.collection, component = key.label(), "view opened");
-        Some(view)
+        Ok(Some(view))
     }
 
     fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
@@ -332,6 +362,9 @@ async fn limit_watches(views: Weak<Views>) {
         let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
         open.iter().for_each(|view| view.close_stuck_watches());
         views.watch_memory.divide(&open, &views.stores.all());
+        // A view is dropped outside the lock: its store may be the last handle.
+        drop(open);
+        views.open().recount(&views.ledger);
     }
 }
 

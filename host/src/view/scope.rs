@@ -10,6 +10,9 @@ use weir_upstream::Identity;
 
 use crate::config::CachedResources;
 
+/// The longest selectors that name a store.
+const MAX_SELECTORS: usize = 1024;
+
 /// How wide a reflector of a resource is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopePolicy {
@@ -89,7 +92,9 @@ pub(super) fn collection(reader: &StoreReader, request: &ResourceRequest, query:
         "secrets" | "configmaps" => request.namespace.is_some() && selects(fields, "metadata.name"),
         _ => *reader == StoreReader::Daemon || selects(fields, "metadata.name"),
     };
-    is_narrow.then(|| Collection::narrowed(request, fields, labels))
+    // The names of stores live longer than a request.
+    let is_short = fields.len() + labels.len() <= MAX_SELECTORS;
+    (is_narrow && is_short).then(|| Collection::narrowed(request, fields, labels))
 }
 
 /// Whether a field selector demands a value of this field.

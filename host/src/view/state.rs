@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use weir_runtime::ChainVersion;
 use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat};
 use weir_store::{StoreHandle, StoreKey};
@@ -36,6 +37,7 @@ pub(crate) struct View {
     memory: WatchMemory,
     degraded: AtomicUsize,
     counters: WatchCounters,
+    closed: CancellationToken,
 }
 
 /// All objects of a view at one version.
@@ -96,6 +98,7 @@ impl View {
             memory,
             degraded: AtomicUsize::new(0),
             counters,
+            closed: CancellationToken::new(),
         }
     }
 
@@ -187,6 +190,11 @@ impl View {
 
     pub(super) fn watchers(&self) -> &Watchers {
         &self.watchers
+    }
+
+    /// Cancelled once the view is closed: nothing follows for its watches.
+    pub(crate) fn closed(&self) -> &CancellationToken {
+        &self.closed
     }
 
     /// The counters of the view's resource.

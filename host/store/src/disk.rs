@@ -14,7 +14,7 @@
 //! Memory: redb's page cache (4 MiB), and per store the position of its segments. The objects are those of the store.
 //!
 //! ```text
-//! cache ─► commit, limit ─► state ─► recovery ─► database ─► storage
+//! cache ─► commit, limit, waiting, value_index ─► state ─► recovery ─► database ─► storage
 //!                             └─► persisted ─► segment, store_row, seal ─► config, error
 //! ```
 
@@ -33,7 +33,10 @@ mod state;
 mod storage;
 mod store_row;
 mod store_status;
+mod value_class;
+mod value_index;
 mod values;
+mod waiting;
 
 pub use self::cache::{DiskCache, PersistHandle};
 pub use self::config::{Confidentiality, DiskConfig, StoreName};

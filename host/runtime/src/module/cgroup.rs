@@ -18,6 +18,19 @@ pub(super) fn child_memory(most: u64) -> u64 {
     left.map_or(most, |left| (left.saturating_sub(RESERVE) / STEP * STEP).clamp(MIN, most))
 }
 
+/// The memory limit of the cgroup that this process is in; `None` without one.
+#[must_use]
+pub fn memory_limit() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = |folder: &PathBuf| {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let limit = read("memory.max").or_else(|| read("memory.limit_in_bytes"))?;
+        // Version 1 writes a huge number where there is none.
+        limit.trim().parse::<u64>().ok().filter(|limit| *limit < 1 << 60)
+    };
+    folders(&own).iter().filter_map(limit).min()
+}
+
 /// The folders of the memory controller that apply to this process, in version 2 and 1. In a container the root of the mount
 /// is the container's own.
 fn folders(own: &str) -> Vec<PathBuf> {

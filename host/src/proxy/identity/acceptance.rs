@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use weir_upstream::Identity;
 
 use super::self_review::{Answer, ask};
+use crate::ledger::Owner;
 use crate::proxy::Proxy;
 use crate::proxy::credential::{Account, Caller, IssuedToken, hash_of, issued_claims, token_hash};
 
@@ -137,7 +138,9 @@ impl Proxy {
         };
         if let Standing::Accepted(account) = &standing {
             let row = serde_json::to_vec(&**account).unwrap_or_default();
-            self.grants.put(&accepted(caller), Bytes::from(row), caller.expires()).await;
+            // Whose share it counts in.
+            caller.set_account(account.clone());
+            self.grants.put(&self.owner(caller), &accepted(caller), Bytes::from(row), caller.expires()).await;
         }
         Known { standing, until: Instant::now() + lifetime }
     }
@@ -191,7 +194,7 @@ impl Proxy {
 
     /// Notes that the API server has issued a token for itself. A token that names no service account or no bound object has no
     /// line: its own SelfSubjectReview tells whose it is.
-    pub(in crate::proxy) async fn note_issued(&self, issued_token: IssuedToken<'_>) {
+    pub(in crate::proxy) async fn note_issued(&self, owner: &Owner, issued_token: IssuedToken<'_>) {
         let IssuedToken { token, account: (namespace, name), bound, audiences } = issued_token;
         let [kind, _, bound_uid] = bound;
         let Some(claims) = issued_claims::<IssuedClaims>(token.as_bytes()).filter(|_| !bound_uid.is_empty()) else {
@@ -209,7 +212,7 @@ impl Proxy {
         parts.extend(audiences);
         let row = IssuedRow { lineage: hash_of("lineage", &parts), account };
         let row = serde_json::to_vec(&row).unwrap_or_default();
-        self.grants.put(&issued(&token_hash(token.as_bytes())), Bytes::from(row), Some(expires)).await;
+        self.grants.put(owner, &issued(&token_hash(token.as_bytes())), Bytes::from(row), Some(expires)).await;
     }
 }
 

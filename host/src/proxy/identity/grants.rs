@@ -2,18 +2,28 @@
 //!
 //! Three kinds of rows: `accepted/…`, the account of a credential; `issued/…`, a token that a TokenRequest through Weir has
 //! issued; `grant/…`, a permission, or that it was denied. Rows exist only for credentials that the API server has accepted, or
-//! issued: who sends garbage leaves nothing. They hold for the offline grace, and not beyond the credential.
+//! issued: who sends garbage leaves nothing. They hold for the offline grace, and not beyond the credential. One owner adds at
+//! most [`MAX_ROWS`] in that time: who mints tokens does not push out what others have. Those of node components are apart from
+//! all others on disk, where they go last.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use moka::future::Cache;
+use tokio::time::Instant;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
 
+use crate::ledger::Owner;
+
 /// The most rows in memory. Those on disk are read again.
 const CAPACITY: u64 = 16 << 10;
+/// The most rows that one owner adds within the grace.
+const MAX_ROWS: usize = 1024;
+/// The most owners whose rows are counted. Further ones add none.
+const MAX_OWNERS: usize = 4096;
 /// A permission.
 const ALLOWED: &[u8] = b"+";
 /// What takes it away again from this credential.
@@ -23,6 +33,8 @@ const DENIED: &[u8] = b"-";
 #[derive(Debug)]
 pub(in crate::proxy) struct Grants {
     recent: Cache<String, Row>,
+    /// The rows that each owner has added since then.
+    added: Mutex<HashMap<Owner, (Instant, usize)>>,
     /// Where they outlive the process.
     disk: Option<Arc<DiskCache>>,
     /// The longest time that they hold.
@@ -39,7 +51,7 @@ impl Grants {
     /// Without a disk, rows last as long as the process.
     pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, grace: Duration) -> Self {
         let recent = Cache::builder().max_capacity(CAPACITY).time_to_live(grace.max(Duration::from_secs(1)));
-        Self { recent: recent.build(), disk, grace }
+        Self { recent: recent.build(), added: Mutex::default(), disk, grace }
     }
 
     /// Returns a row that holds now.
@@ -51,7 +63,7 @@ impl Grants {
     }
 
     /// Writes a row that holds until the grace or the credential ends. Flash wears: what is there and lasts is not written again.
-    pub(super) async fn put(&self, name: &str, bytes: Bytes, credential_expires: Option<SystemTime>) {
+    pub(super) async fn put(&self, owner: &Owner, name: &str, bytes: Bytes, credential_expires: Option<SystemTime>) {
         let now = clock::now();
         let expires = credential_expires.map_or(now + self.grace, |expires| expires.min(now + self.grace));
         if expires <= now {
@@ -63,12 +75,17 @@ impl Grants {
                 && row.expires <= expires
                 && 2 * left(row) > expires.duration_since(now).unwrap_or_default()
         };
-        if self.row(name).await.as_ref().is_some_and(lasts) {
+        let known = self.row(name).await;
+        if known.as_ref().is_some_and(lasts) {
+            return;
+        }
+        // A denial only takes away.
+        if known.is_none() && bytes != DENIED && !self.may_add(owner) {
             return;
         }
         self.recent.insert(name.to_owned(), Row { bytes: bytes.clone(), expires }).await;
         if let Some(disk) = &self.disk {
-            disk.put(name, CachedValue { bytes: bytes.to_vec(), expires }, false).await;
+            disk.put(&on_disk(owner, name), CachedValue { bytes: bytes.to_vec(), expires }, false).await;
         }
     }
 
@@ -77,17 +94,38 @@ impl Grants {
         self.recent.invalidate(name).await;
         if let Some(disk) = &self.disk {
             disk.remove(name).await;
+            disk.remove(&on_disk(&Owner::Node, name)).await;
         }
     }
 
+    /// Counts a row that an owner adds. False: it has added its share.
+    fn may_add(&self, owner: &Owner) -> bool {
+        if owner.is_reserved() {
+            return true;
+        }
+        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        if added.len() >= MAX_OWNERS && !added.contains_key(owner) {
+            added.retain(|_, (since, _)| since.elapsed() <= self.grace);
+            if added.len() >= MAX_OWNERS {
+                return false;
+            }
+        }
+        let (since, rows) = added.entry(owner.clone()).or_insert((Instant::now(), 0));
+        if since.elapsed() > self.grace {
+            (*since, *rows) = (Instant::now(), 0);
+        }
+        *rows += 1;
+        *rows <= MAX_ROWS
+    }
+
     /// Grants what a question asks for.
-    pub(super) async fn allow(&self, question: &str, credential_expires: Option<SystemTime>) {
-        self.put(&grant(question), Bytes::from_static(ALLOWED), credential_expires).await;
+    pub(super) async fn allow(&self, owner: &Owner, question: &str, credential_expires: Option<SystemTime>) {
+        self.put(owner, &grant(question), Bytes::from_static(ALLOWED), credential_expires).await;
     }
 
     /// Notes that a question was denied: no other permission of the same client answers it.
-    pub(super) async fn deny(&self, question: &str, credential_expires: Option<SystemTime>) {
-        self.put(&grant(question), Bytes::from_static(DENIED), credential_expires).await;
+    pub(super) async fn deny(&self, owner: &Owner, question: &str, credential_expires: Option<SystemTime>) {
+        self.put(owner, &grant(question), Bytes::from_static(DENIED), credential_expires).await;
     }
 
     /// What is known of a question: granted, denied, or nothing.
@@ -99,10 +137,22 @@ impl Grants {
         if let Some(row) = self.recent.get(name).await {
             return Some(row);
         }
-        let CachedValue { bytes, expires } = self.disk.as_ref()?.get(name).await?;
+        let disk = self.disk.as_ref()?;
+        let CachedValue { bytes, expires } = match disk.get(name).await {
+            Some(value) => value,
+            None => disk.get(&on_disk(&Owner::Node, name)).await?,
+        };
         let row = Row { bytes: bytes.into(), expires };
         self.recent.insert(name.to_owned(), row.clone()).await;
         Some(row)
+    }
+}
+
+/// The name of a row on disk.
+fn on_disk(owner: &Owner, name: &str) -> String {
+    match owner {
+        Owner::Node | Owner::Daemon => format!("node/{name}"),
+        Owner::Client(_) | Owner::Unaccepted => name.to_owned(),
     }
 }
 
@@ -115,6 +165,7 @@ mod tests {
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(3600);
+    const OWNER: Owner = Owner::Unaccepted;
 
     #[tokio::test]
     async fn a_permission_outlasts_neither_the_grace_period_nor_its_credential() {
@@ -128,7 +179,7 @@ mod tests {
             (Duration::ZERO, Some(soon), None),
         ] {
             let grants = Grants::new(None, grace);
-            grants.allow("a", expires).await;
+            grants.allow(&OWNER, "a", expires).await;
             assert_eq!(grants.answer("a").await, granted, "{grace:?} {expires:?}");
             assert_eq!(grants.answer("b").await, None);
         }
@@ -137,19 +188,46 @@ mod tests {
     #[tokio::test]
     async fn a_denial_replaces_a_permission_until_it_is_granted_again() {
         let grants = Grants::new(None, GRACE);
-        grants.allow("a", None).await;
-        grants.deny("a", None).await;
+        grants.allow(&OWNER, "a", None).await;
+        grants.deny(&OWNER, "a", None).await;
         assert_eq!(grants.answer("a").await, Some(false));
-        grants.allow("a", None).await;
+        grants.allow(&OWNER, "a", None).await;
         assert_eq!(grants.answer("a").await, Some(true));
     }
 
     #[tokio::test]
     async fn a_shorter_credential_shortens_what_was_granted_before() {
         let grants = Grants::new(None, GRACE);
-        grants.put("a", Bytes::new(), None).await;
+        grants.put(&OWNER, "a", Bytes::new(), None).await;
         let soon = clock::now() + Duration::from_secs(60);
-        grants.put("a", Bytes::new(), Some(soon)).await;
+        grants.put(&OWNER, "a", Bytes::new(), Some(soon)).await;
         assert_eq!(grants.row("a").await.unwrap().expires, soon);
+    }
+
+    #[tokio::test]
+    async fn one_owner_adds_a_share_of_rows_and_others_keep_theirs() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = weir_store::disk::DiskConfig::new(&folder.path().join("cache"), "node");
+        let grants = Grants::new(Some(DiskCache::new(config, Arc::default())), GRACE);
+        grants.allow(&Owner::Node, "node", None).await;
+        grants.allow(&Owner::Client("b".into()), "b", None).await;
+        let minting = Owner::Client("a".into());
+        for n in 0..3 * MAX_ROWS {
+            grants.allow(&minting, &n.to_string(), None).await;
+        }
+        let mut kept = 0;
+        for n in 0..3 * MAX_ROWS {
+            kept += usize::from(grants.answer(&n.to_string()).await.is_some());
+        }
+        assert_eq!(kept, MAX_ROWS);
+        grants.allow(&minting, "0", None).await;
+        grants.deny(&minting, "other", None).await;
+        assert_eq!(grants.answer("other").await, Some(false), "a denial always counts");
+        grants.recent.invalidate_all();
+        for name in ["node", "b", "0"] {
+            assert_eq!(grants.answer(name).await, Some(true), "{name} is on disk");
+        }
+        grants.remove(&grant("node")).await;
+        assert_eq!(grants.answer("node").await, None);
     }
 }

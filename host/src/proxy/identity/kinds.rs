@@ -15,6 +15,7 @@ use weir_kube::{GroupResource, RequestInfo};
 
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
+use crate::view::Opener;
 
 /// The most reviews of one user in an [`HOUR`].
 const REVIEWS: usize = 240;
@@ -115,7 +116,9 @@ impl Proxy {
         let Some(permit) = self.permit(caller, component, &request).await else { return };
         let Some(views) = &self.views else { return };
         let loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
-        let Some(view) = views.view(component, &permit) else { return };
+        let owner = self.owner(caller);
+        let opener = Opener { owner: &owner, opens: true };
+        let Ok(Some(view)) = views.view(component, &permit, opener) else { return };
         let mut reflector = view.reflector_state();
         let filled = reflector.wait_for(|state| state.synced || state.error.is_some());
         if tokio::time::timeout(FILL, filled).await.is_err() {

@@ -81,16 +81,17 @@ impl Proxy {
             return;
         }
         let (own, line) = self.subjects(caller).await;
+        let owner = self.owner(caller);
         if !allowed {
             if self.was_granted(caller, asked).await {
-                self.grants.deny(&question(&own, asked), caller.expires()).await;
+                self.grants.deny(&owner, &question(&own, asked), caller.expires()).await;
             }
             return;
         }
-        self.grants.allow(&question(&own, asked), caller.expires()).await;
+        self.grants.allow(&owner, &question(&own, asked), caller.expires()).await;
         if let Some(line) = line {
             // A token that is renewed ends before the permission of its service account.
-            self.grants.allow(&question(&line, asked), None).await;
+            self.grants.allow(&owner, &question(&line, asked), None).await;
         }
     }
 

@@ -3,28 +3,29 @@
 //!
 //! A key names everything that a response depends on, the credential of its client included, as a hash. So only the client
 //! that fetched a response gets it again. Confidential responses are encrypted on disk, and not stored there without a key.
-//! Bounds: [`MAX_RESPONSE`] each and [`MAX_BYTES`] in memory; the cache on disk bounds its values itself.
+//! Bounds: [`MAX_RESPONSE`] each, and in memory the share of the owner, see `src/ledger.rs`, copies of responses on their way
+//! included. The cache on disk bounds its values itself.
 
 mod recorder;
+mod table;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use moka::sync::Cache;
 use tokio::time::Instant;
 use weir_store::disk::{CachedValue, DiskCache};
-use weir_upstream::Tasks;
 
+use self::table::AnswerTable;
 use super::cached::OFFLINE;
+use crate::ledger::{Ledger, Owner};
 use crate::proxy::body::{ResponseBody, full};
 use weir_upstream::clock;
 
 /// The largest response that is remembered. The OpenAPI document of all built-in groups has about 5 MiB.
 const MAX_RESPONSE: usize = 16 << 20;
-/// The most bytes of all responses in memory.
-const MAX_BYTES: u64 = 48 << 20;
 /// How long a response is kept whose client needs no further permission.
 pub(in crate::proxy) const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The shortest time between two writes of a response that may change often.
@@ -36,9 +37,11 @@ const HEADERS: [HeaderName; 5] =
 /// The remembered responses. Clones share them.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct AnswerMemory {
-    recent: Cache<String, Recent>,
+    recent: Arc<Mutex<AnswerTable>>,
+    /// What is being copied: one response of each name at a time.
+    copies: Arc<Mutex<HashSet<String>>>,
+    ledger: Ledger,
     disk: Option<Arc<DiskCache>>,
-    tasks: Tasks,
 }
 
 /// A response in memory.
@@ -55,6 +58,8 @@ struct Recent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::proxy) struct AnswerKey {
     pub(super) name: String,
+    /// Whose share it counts in.
+    pub(super) owner: Owner,
     /// Whether the response is encrypted on disk.
     pub(super) confidential: bool,
     /// The response is not replayed from this time on.
@@ -123,33 +128,40 @@ impl Answer {
     }
 }
 
+impl AnswerKey {
+    /// The name of a response in memory and on disk. It begins with its owner.
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.owner.folder(), self.name)
+    }
+}
+
 impl AnswerMemory {
     /// Without a disk, responses are remembered as long as the process runs.
-    pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, tasks: Tasks) -> Self {
-        let weigh = |key: &String, recent: &Recent| {
-            u32::try_from(key.len() + recent.answer.body.len() + 1024).unwrap_or(u32::MAX)
-        };
-        Self { recent: Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).build(), disk, tasks }
+    pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, ledger: Ledger) -> Self {
+        Self { recent: Arc::new(Mutex::new(AnswerTable::new(ledger.clone()))), copies: Arc::default(), ledger, disk }
     }
 
     /// Returns the response that is remembered under a key.
     pub(in crate::proxy) async fn get(&self, key: &AnswerKey) -> Option<Arc<Answer>> {
-        if let Some(recent) = self.recent.get(&key.name).filter(|recent| !recent.answer.is_expired()) {
+        let name = key.full_name();
+        let recent = self.recent().get(&name);
+        if let Some(recent) = recent.filter(|recent| !recent.answer.is_expired()) {
             return Some(recent.answer);
         }
-        let value = self.disk.as_ref()?.get(&on_disk(key)).await?;
+        let value = self.disk.as_ref()?.get(&name).await?;
         let answer = Arc::new(Answer::from_bytes(value)?);
         let recent = Recent { answer: answer.clone(), written: Instant::now(), is_written: true };
-        self.recent.insert(key.name.clone(), recent);
+        self.recent().insert(&key.owner, &name, recent);
         Some(answer)
     }
 
     /// Forgets the response that is remembered under a key.
     pub(in crate::proxy) fn forget(&self, key: &AnswerKey) {
-        self.recent.invalidate(&key.name);
-        if let Some(disk) = self.disk.clone() {
-            let name = on_disk(key);
-            self.tasks.spawn(async move { disk.remove(&name).await });
+        let name = key.full_name();
+        let mut recent = self.recent();
+        recent.remove(&name);
+        if let Some(disk) = &self.disk {
+            disk.remove_later(&name);
         }
     }
 
@@ -159,26 +171,26 @@ impl AnswerMemory {
         if answer.body.len() > MAX_RESPONSE {
             return;
         }
-        let known = self.recent.get(&key.name);
+        let name = key.full_name();
+        // Held until the response waits for the disk: of two of one name, the later one is the one on disk, too.
+        let mut recent = self.recent();
+        let known = recent.get(&name);
         if known.as_ref().is_some_and(|known| known.is_written && known.answer.covers(&answer)) {
             return;
         }
         let answer = Arc::new(answer);
         let written = known.map(|known| known.written).filter(|written| written.elapsed() < key.interval);
         let (is_written, written) = (written.is_none(), written.unwrap_or_else(Instant::now));
-        self.recent.insert(key.name.clone(), Recent { answer: answer.clone(), written, is_written });
-        let Some(disk) = self.disk.clone().filter(|_| is_written) else { return };
-        let (name, confidential) = (on_disk(key), key.confidential);
-        self.tasks.spawn(async move {
+        let has_room = recent.insert(&key.owner, &name, Recent { answer: answer.clone(), written, is_written });
+        if let Some(disk) = self.disk.as_ref().filter(|_| is_written && has_room) {
             let value = CachedValue { bytes: answer.to_bytes(), expires: answer.expires };
-            disk.put(&name, value, confidential).await;
-        });
+            disk.put_later(&name, value, key.confidential);
+        }
     }
-}
 
-/// The name of a response on disk.
-fn on_disk(key: &AnswerKey) -> String {
-    format!("answer/{}", key.name)
+    fn recent(&self) -> MutexGuard<'_, AnswerTable> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
@@ -188,7 +200,7 @@ mod tests {
     fn key(lifetime: i64) -> AnswerKey {
         let (now, span) = (clock::now(), Duration::from_secs(lifetime.unsigned_abs()));
         let expires = if lifetime < 0 { now - span } else { now + span };
-        AnswerKey { name: "a".to_owned(), confidential: true, expires, interval: Duration::ZERO }
+        AnswerKey { name: "a".to_owned(), owner: Owner::Node, confidential: true, expires, interval: Duration::ZERO }
     }
 
     fn answer(expires: SystemTime) -> Answer {
@@ -201,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_response_is_replayed_as_it_came_until_it_expires() {
-        let memory = AnswerMemory::new(None, Tasks::default());
+        let memory = AnswerMemory::new(None, Ledger::new(256 << 20));
         let key = key(60);
         memory.put(&key, answer(key.expires));
         let replayed = memory.get(&key).await.unwrap();
@@ -214,11 +226,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_response_that_changes_often_is_written_now_and_then() {
-        let memory = AnswerMemory::new(None, Tasks::default());
+        let memory = AnswerMemory::new(None, Ledger::new(256 << 20));
         let key = AnswerKey { interval: WRITE_INTERVAL, ..key(3600) };
         let put = |text: &'static str| {
             memory.put(&key, Answer { body: text.into(), ..answer(key.expires) });
-            memory.recent.get(&key.name).unwrap().is_written
+            memory.recent().get(&key.full_name()).unwrap().is_written
         };
         assert!(put("a") && put("a"));
         assert!(!put("b") && !put("b") && !put("c"));

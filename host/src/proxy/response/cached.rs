@@ -11,6 +11,7 @@ pub(in crate::proxy) mod list_memory;
 mod list_writer;
 mod older;
 mod peer;
+mod share;
 mod table;
 mod watch;
 mod watch_events;
@@ -29,7 +30,7 @@ use weir_upstream::CredentialLoan;
 use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
-use crate::proxy::body::{Meter, ResponseBody};
+use crate::proxy::body::{Meter, ResponseBody, guarded};
 use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::metrics::handler_of;
@@ -234,12 +235,21 @@ pub(in crate::proxy) async fn respond(
     read.selector = permit.selector().clone();
     read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
     read.lists.clone_from(&request.lists);
-    let view = views.view(component, &permit)?;
     let (encoding, verb) = (read.media_type.encoding, resource.verb);
+    let (view, charge) = match share::open(proxy, views, request, &permit, online)? {
+        Ok(opened) => opened,
+        Err(error) => {
+            return Some(Meter::new(proxy.metrics.clone(), "refused", *started).attach(error.response(encoding)));
+        }
+    };
     let response = read_view(proxy, request, read, view, online).await?;
     let response = response.unwrap_or_else(|error| error.response(encoding));
     let compress = verb == Verb::List && headers::accepts_gzip(headers) && proxy.compression.is_for(*client);
     let response = if compress { compressed(response) } else { response };
+    let response = match charge {
+        Some(charge) => guarded(response, charge),
+        None => response,
+    };
     Some(Meter::new(proxy.metrics.clone(), handler_of(verb), *started).attach(response))
 }
 

@@ -3,16 +3,19 @@
 //! Every authenticated client may read them (`system:discovery`), so that one client's response serves all. Whether a client is
 //! authenticated is known of its certificate, of the node credential, and of a token that the API server has accepted or
 //! issued. Clients without a credential get what such clients got before. Responses are kept as they came, by path and media
-//! type; [`prefetch`] fetches what kubectl asks for first.
+//! type, of a fixed set that no client can add to; [`prefetch`] fetches what kubectl asks for first.
 
+mod document;
 pub(in crate::proxy) mod prefetch;
 
 use http::{HeaderMap, Method, Response, header};
 use weir_kube::{RequestInfo, RequestKind};
 use weir_upstream::{Identity, clock};
 
+use self::document::known_form;
 use super::answer_memory::{Answer, AnswerKey, AnswerMemory, KEEP, WRITE_INTERVAL};
 use super::object_memory::decoded;
+use crate::ledger::Owner;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::{Caller, has_credential};
 use crate::proxy::headers::accepts_gzip;
@@ -24,7 +27,9 @@ const JSON: &str = "application/json";
 /// A request for discovery, the version or OpenAPI.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct DiscoveryRead {
-    target: String,
+    path: String,
+    /// The hash of the content that an OpenAPI document is asked for with.
+    hash: Option<String>,
     accept: String,
     accepts_gzip: bool,
     client: DiscoveryClient,
@@ -49,11 +54,8 @@ impl DiscoveryRead {
         caller: &Caller,
         parsed: &RequestInfo,
     ) -> Option<Self> {
-        let path = parsed.forward.path();
-        let is_below =
-            |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let is_discovery = ["/api", "/apis", "/version", "/openapi"].into_iter().any(is_below);
-        if *method != Method::GET || !is_discovery || parsed.kind != RequestKind::NonResource {
+        let path = document::path(parsed)?;
+        if *method != Method::GET || parsed.kind != RequestKind::NonResource {
             return None;
         }
         let client = match caller.identity() {
@@ -61,10 +63,15 @@ impl DiscoveryRead {
             Identity::Client if has_credential(headers) => DiscoveryClient::Credential,
             Identity::Client => DiscoveryClient::Anonymous,
         };
-        // Only OpenAPI has parameters that count: kubectl adds a timeout to the others.
-        let target = if path.starts_with("/openapi") { parsed.forward.as_str() } else { path };
+        let hash = parsed.query.first("hash").filter(|_| path.starts_with("/openapi/v3/")).map(str::to_owned);
         let accept: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-        Some(Self { target: target.to_owned(), accept: accept.join(","), accepts_gzip: accepts_gzip(headers), client })
+        Some(Self {
+            path: path.to_owned(),
+            hash,
+            accept: accept.join(","),
+            accepts_gzip: accepts_gzip(headers),
+            client,
+        })
     }
 
     pub(in crate::proxy) fn client(&self) -> &DiscoveryClient {
@@ -76,16 +83,13 @@ impl DiscoveryRead {
     pub(in crate::proxy) fn key_of(&self, response: &Response<ResponseBody>) -> Option<AnswerKey> {
         let text = |name| response.headers().get(name).map(|value| value.to_str().unwrap_or_default());
         let is_kept = matches!(text(header::CONTENT_ENCODING), None | Some("identity" | "gzip"));
-        let form = text(header::CONTENT_TYPE).and_then(known_form);
-        is_kept.then(|| self.key(form.unwrap_or(&self.accept)))
+        let form = text(header::CONTENT_TYPE).and_then(known_form)?;
+        (is_kept && document::has_hash(self.hash.as_deref(), response)).then(|| self.key(form))
     }
 
     /// Returns what is remembered for the request.
     pub(in crate::proxy) async fn replay(&self, memory: &AnswerMemory) -> Option<Response<ResponseBody>> {
-        let mut forms = vec![self.accept.as_str()];
-        for form in self.accept.split(',').filter_map(known_form) {
-            forms.push(form);
-        }
+        let mut forms: Vec<_> = self.accept.split(',').filter_map(known_form).collect();
         if self.accept.trim().is_empty() {
             forms.push(JSON);
         }
@@ -100,29 +104,20 @@ impl DiscoveryRead {
     }
 
     fn key(&self, form: &str) -> AnswerKey {
-        key(&self.target, form, self.client == DiscoveryClient::Anonymous)
+        key(&self.path, form, self.client == DiscoveryClient::Anonymous)
     }
 }
 
-fn key(target: &str, form: &str, is_anonymous: bool) -> AnswerKey {
+fn key(path: &str, form: &str, is_anonymous: bool) -> AnswerKey {
     let scope = if is_anonymous { "anonymous" } else { "" };
-    let name = format!("discovery/{scope}{target}\n{form}");
-    AnswerKey { name, confidential: false, expires: clock::now() + KEEP, interval: WRITE_INTERVAL }
-}
-
-/// The media type that a range of an `Accept` header, or a content type, stands for; `None` for all but the two of kubectl.
-fn known_form(range: &str) -> Option<&'static str> {
-    let mut parts = range.split(';').map(str::trim);
-    let kind = parts.next()?;
-    let parameters: Vec<_> = parts.filter(|part| !part.starts_with("q=") && !part.starts_with("charset=")).collect();
-    let is_json = [JSON, "application/*", "*/*"].iter().any(|known| kind.eq_ignore_ascii_case(known));
-    let mut aggregated = AGGREGATED.split(';').skip(1);
-    match parameters.as_slice() {
-        [] if is_json => Some(JSON),
-        [_, _, _] if kind.eq_ignore_ascii_case(JSON) => {
-            aggregated.all(|part| parameters.contains(&part)).then_some(AGGREGATED)
-        }
-        _ => None,
+    let name = format!("discovery/{scope}{path}\n{form}");
+    // Its number and its size are the server's, and so the daemon keeps it for all.
+    AnswerKey {
+        name,
+        owner: Owner::Daemon,
+        confidential: false,
+        expires: clock::now() + KEEP,
+        interval: WRITE_INTERVAL,
     }
 }
 
@@ -130,32 +125,15 @@ fn known_form(range: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_kubectl_accepts_stands_for_the_forms_that_are_kept() {
-        let old = AGGREGATED.replace("v=v2;", "v=v2beta1;");
-        for (range, form) in [
-            ("application/json", Some(JSON)),
-            (" */*;q=0.8", Some(JSON)),
-            ("application/json; charset=utf-8", Some(JSON)),
-            (AGGREGATED, Some(AGGREGATED)),
-            ("application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io", Some(AGGREGATED)),
-            (&old, None),
-            ("application/json;as=Table;v=v1;g=meta.k8s.io", None),
-            ("application/vnd.kubernetes.protobuf", None),
-        ] {
-            assert_eq!(known_form(range), form, "{range}");
-        }
-    }
-
     fn target(path: &str) -> Option<String> {
         let node = Caller::of(Identity::Node, &HeaderMap::new());
         let parsed = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        DiscoveryRead::of(&Method::GET, &HeaderMap::new(), &node, &parsed).map(|read| read.target)
+        DiscoveryRead::of(&Method::GET, &HeaderMap::new(), &node, &parsed).map(|read| read.path)
     }
 
     #[test]
     fn discovery_the_version_and_openapi_are_remembered_and_nothing_else() {
-        for path in ["/api", "/apis", "/apis/apps/v1", "/api/v1", "/version", "/openapi/v3/apis/apps/v1?hash=1"] {
+        for path in ["/api", "/apis", "/apis/apps/v1", "/api/v1", "/version", "/openapi/v3/apis/apps/v1"] {
             assert_eq!(target(path).as_deref(), Some(path));
         }
         for path in ["/api/v1/pods", "/healthz", "/apiserver", "/metrics", "/apis/apps/v1/deployments"] {

@@ -85,8 +85,13 @@ impl Proxy {
             Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,
         };
         let confidential = (group, resource.resource.resource.as_str()) == ("", "secrets");
-        let key =
-            AnswerKey { name: format!("object/{}", hash_text(hash)), confidential, expires, interval: WRITE_INTERVAL };
+        let key = AnswerKey {
+            name: format!("object/{}", hash_text(hash)),
+            owner: self.owner(caller),
+            confidential,
+            expires,
+            interval: WRITE_INTERVAL,
+        };
         Some(ObjectRead { key, media_type, resource: resource.clone(), is_whole })
     }
 }

@@ -20,6 +20,7 @@ use super::answer_memory::{Answer, AnswerKey};
 use super::forward::{self, ForwardRequest};
 use super::get::LIMIT;
 use crate::codec::object::body_document;
+use crate::ledger::Owner;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::credential::{Caller, IssuedToken, hash_part, hash_text};
@@ -73,7 +74,8 @@ async fn exchange(
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(StatusError::RequestBody)?.to_bytes();
     let asked = body_document(&parts.headers, &body);
-    let key = asked.as_ref().and_then(|asked| key(&parts.headers, caller, parsed, asked));
+    let owner = proxy.known_owner(caller).await;
+    let key = asked.as_ref().and_then(|asked| key(owner, &parts.headers, caller, parsed, asked));
     if !proxy.upstream.is_reachable()
         && let Some(response) = replay(proxy, key.as_ref()).await
     {
@@ -133,7 +135,7 @@ async fn remember(
             let audiences: Vec<_> = audiences.iter().map(String::as_str).collect();
             let [kind, _, name, uid] = &bound;
             let bound = [kind.as_str(), name, uid];
-            proxy.note_issued(IssuedToken { token: &token, account, bound, audiences: &audiences }).await;
+            proxy.note_issued(&key.owner, IssuedToken { token: &token, account, bound, audiences: &audiences }).await;
         }
     }
     proxy.answers.put(&AnswerKey { expires, ..key }, Answer::of(parts, body.clone(), expires));
@@ -179,7 +181,13 @@ fn bound(document: &Document) -> Option<[String; 4]> {
 }
 
 /// What the answer depends on; `None` if the request cannot be read.
-fn key(headers: &HeaderMap, caller: &Caller, parsed: &RequestInfo, asked: &Document) -> Option<AnswerKey> {
+fn key(
+    owner: Owner,
+    headers: &HeaderMap,
+    caller: &Caller,
+    parsed: &RequestInfo,
+    asked: &Document,
+) -> Option<AnswerKey> {
     let mut hash = Sha256::new();
     hash_part(&mut hash, caller.key().as_bytes());
     hash_part(&mut hash, parsed.forward.path().as_bytes());
@@ -190,7 +198,7 @@ fn key(headers: &HeaderMap, caller: &Caller, parsed: &RequestInfo, asked: &Docum
     let accepted = MediaType::negotiate(headers, true, &Query::default()).encoding;
     hash_part(&mut hash, if accepted == Encoding::Json { b"json" } else { b"protobuf" });
     let name = format!("token/{}", hash_text(hash));
-    Some(AnswerKey { name, confidential: true, expires: clock::now(), interval: Duration::ZERO })
+    Some(AnswerKey { name, owner, confidential: true, expires: clock::now(), interval: Duration::ZERO })
 }
 
 #[cfg(test)]
@@ -230,7 +238,7 @@ mod tests {
         let parsed = RequestInfo::parse(&Method::POST, &path.parse().unwrap()).unwrap();
         let (headers, body) = encoded(object, encoding);
         let caller = Caller::of(identity, &headers);
-        key(&headers, &caller, &parsed, &body_document(&headers, &body).unwrap()).unwrap().name
+        key(Owner::Node, &headers, &caller, &parsed, &body_document(&headers, &body).unwrap()).unwrap().name
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) enum RememberedRead {
 
 impl Proxy {
     /// Returns a read whose response is remembered for the time without an API server.
-    pub(super) fn remembered_read(
+    pub(super) async fn remembered_read(
         &self,
         request: &http::Request<Incoming>,
         parsed: &RequestInfo,
@@ -35,6 +35,8 @@ impl Proxy {
         }
         let resource =
             parsed.resource().filter(|resource| views.may_remember(caller.identity(), headers, component, resource))?;
+        // Whose share it counts in.
+        self.know(caller).await;
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
         let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));

@@ -1,6 +1,6 @@
 //! The views that are open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -11,14 +11,23 @@ use weir_kube::GroupResource;
 use weir_store::StoreReader;
 use weir_store::cache::Collection;
 
+use crate::ledger::{Charge, Ledger, OverShare, Owner, Use};
 use crate::view::state::View;
 
 /// How long a view that no client reads is kept.
 const IDLE: Duration = Duration::from_secs(600);
-/// The most views.
+/// The most views that clients have opened, and the most that node components have.
 ///
 /// A node with 110 pods has some hundred: one for each Secret and ConfigMap.
 pub(super) const MAX_VIEWS: usize = 1024;
+/// What a view costs beside its objects and its key: two tasks, the watch upstream with its buffers, and an empty history.
+const VIEW: u64 = 64 << 10;
+/// What each object costs in the index of a view, and in that of a store beside its bytes.
+const OBJECT: u64 = 176;
+/// How often the names in a key are in memory: in the keys of views and stores, the URL, the name on disk, and logs.
+const KEY_COPIES: u64 = 16;
+/// What a store counts as that has not been filled yet.
+const UNFILLED: u64 = 192 << 10;
 
 /// What distinguishes a view from others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,14 +59,47 @@ pub(super) struct OpenView {
     pub(super) view: Arc<View>,
     /// When a client has read it last.
     pub(super) used: Instant,
-    /// Ends its task.
+    /// Ends its task, and the watches of it.
     pub(super) stop: CancellationToken,
+    /// What it costs.
+    pub(super) charge: Charge,
+    /// What its store costs, which all of its views share. `None`: it is the daemon's.
+    pub(super) store: Option<Arc<Charge>>,
+}
+
+impl ViewKey {
+    /// The bytes of all names that a client chooses.
+    fn bytes(&self) -> u64 {
+        let Collection { path, field_selector, label_selector, version, .. } = &self.collection;
+        let names = [path, field_selector, label_selector, version].into_iter().map(String::len).sum::<usize>();
+        (names + self.component.as_ref().map_or(0, String::len)) as u64
+    }
+
+    /// Whether only the clients of one reader, or of one selector, need its store.
+    fn is_private(&self) -> bool {
+        self.reader != StoreReader::Daemon || !self.collection.is_whole()
+    }
 }
 
 impl OpenView {
     /// Whether a watch is open. The registry and the view's task hold the view, too.
     fn is_watched(&self) -> bool {
         Arc::strong_count(&self.view) > 2
+    }
+
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.charge.owner() == owner
+    }
+
+    /// Counts what it and its store cost now.
+    fn recount(&self, key: &ViewKey) {
+        let objects = self.view.snapshot().objects.size() as u64;
+        self.charge.set(VIEW + KEY_COPIES * key.bytes() + OBJECT * objects);
+        if let Some(store) = &self.store {
+            let status = self.view.store.status();
+            let filled = status.bytes as u64 + OBJECT * status.objects as u64;
+            store.set(if status.synced { filled } else { filled.max(UNFILLED) });
+        }
     }
 }
 
@@ -77,14 +119,91 @@ impl OpenViews {
     }
 
     /// Makes room for one more view: closes the one that clients have not read for the longest time, so that lists of one client
-    /// do not take the place of another's watches. Returns false if all are watched.
-    pub(super) fn make_room(&mut self) -> bool {
-        if self.views.len() < MAX_VIEWS {
+    /// do not take the place of another's watches. Views of node components and those of others do not take each other's
+    /// place. Returns false if all are watched.
+    pub(super) fn make_room(&mut self, owner: &Owner) -> bool {
+        let is_reserved = owner.is_reserved();
+        let same = |found: &OpenView| found.charge.owner().is_reserved() == is_reserved;
+        if self.views.values().filter(|found| same(found)).count() < MAX_VIEWS {
             return true;
         }
-        let unread = self.views.iter().filter(|(_, found)| !found.is_watched());
+        self.close_unread(same, "there are too many views")
+    }
+
+    /// Closes the view that clients have not read for the longest time, of those that a condition holds for and that nobody
+    /// watches. Returns false if there is none.
+    fn close_unread(&mut self, of: impl Fn(&OpenView) -> bool, reason: &str) -> bool {
+        let unread = self.views.iter().filter(|(_, found)| of(found) && !found.is_watched());
         let longest = unread.min_by_key(|(_, found)| found.used).map(|(key, _)| key.clone());
-        longest.inspect(|key| self.close(key, "there are too many views")).is_some()
+        longest.inspect(|key| self.close(key, reason)).is_some()
+    }
+
+    /// Charges an owner for a view and its store. What the owner does not read any more gives way first.
+    pub(super) fn charge(
+        &mut self,
+        ledger: &Ledger,
+        owner: &Owner,
+        key: &ViewKey,
+    ) -> Result<(Charge, Option<Arc<Charge>>), OverShare> {
+        loop {
+            let charged = self.try_charge(ledger, owner, key);
+            if charged.is_ok() || !self.close_unread(|found| found.is_of(owner), "its user's share is used up") {
+                return charged;
+            }
+        }
+    }
+
+    fn try_charge(
+        &self,
+        ledger: &Ledger,
+        owner: &Owner,
+        key: &ViewKey,
+    ) -> Result<(Charge, Option<Arc<Charge>>), OverShare> {
+        let view = ledger.charge(owner, Use::Views, VIEW + KEY_COPIES * key.bytes())?;
+        if !key.is_private() {
+            return Ok((view, None));
+        }
+        let same = |of: &ViewKey| of.reader == key.reader && of.collection == key.collection;
+        let known = self.views.iter().find(|(of, _)| same(of)).and_then(|(_, found)| found.store.clone());
+        let store = match known {
+            Some(known) => known,
+            None => Arc::new(ledger.charge(owner, Use::Views, UNFILLED)?),
+        };
+        Ok((view, Some(store)))
+    }
+
+    /// A node component reads a view that another owner has opened: from now on it is the node's, and nothing that the other
+    /// one does closes it.
+    pub(super) fn take_over(&mut self, ledger: &Ledger, owner: &Owner, key: &ViewKey) {
+        let Some(found) = self.views.get_mut(key) else { return };
+        if !owner.is_reserved() || found.charge.owner().is_reserved() {
+            return;
+        }
+        let taken = ledger.charge(owner, Use::Views, found.charge.bytes());
+        let store = found.store.as_ref().map(|store| ledger.charge(owner, Use::Views, store.bytes())).transpose();
+        if let (Ok(view), Ok(store)) = (taken, store) {
+            (found.charge, found.store) = (view, store.map(Arc::new));
+        }
+    }
+
+    /// Counts what all views cost now. Views of an owner that has outgrown its share are closed: first those that nobody
+    /// watches, then the largest ones.
+    pub(super) fn recount(&mut self, ledger: &Ledger) {
+        self.views.iter().for_each(|(key, found)| found.recount(key));
+        let owners: HashSet<_> = self.views.values().map(|found| found.charge.owner().clone()).collect();
+        for owner in owners.iter().filter(|owner| ledger.excess(owner) > 0) {
+            let cost = |found: &OpenView| found.charge.bytes() + found.store.as_ref().map_or(0, |store| store.bytes());
+            let own = self.views.iter().filter(|(_, found)| found.is_of(owner));
+            let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), cost(found), key.clone())).collect();
+            own.sort_by_key(|(is_idle, cost, _)| (*is_idle, *cost));
+            while ledger.excess(owner) > 0
+                && let Some((_, bytes, key)) = own.pop()
+            {
+                tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
+                self.close(&key, "its user's share is used up");
+                ledger.penalize(owner);
+            }
+        }
     }
 
     /// The highest version of a resource that clients have got.

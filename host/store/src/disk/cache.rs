@@ -15,7 +15,8 @@ use super::error::{DiskError, DiskUnusable};
 use super::metrics::DiskMetrics;
 use super::state::DiskState;
 use super::store_status::{DiskStoreStatus, StoresOnDisk};
-use super::values::{CachedValue, MAX_PENDING, MAX_VALUE, PendingValue, is_confidential, unseal_value};
+use super::values::{CachedValue, MAX_VALUE, PendingValue, is_confidential, unseal_value};
+use super::waiting::WaitingValues;
 use crate::cache::{ResourceStore, Snapshot};
 
 /// How often the size of changes is compared with the limit while a commit is due.
@@ -24,6 +25,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Stores and values on disk. All failures are reported here: the daemon runs on without what failed.
 pub struct DiskCache {
     state: Mutex<DiskState>,
+    /// The values that wait for a commit, for callers that must not wait for the file.
+    waiting: Arc<Mutex<WaitingValues>>,
     requests: Mutex<PersistRequests>,
     /// Signalled when there is something new to write, other than an event of a store.
     wake: Notify,
@@ -63,11 +66,15 @@ impl DiskCache {
     /// Creates the cache. The file is opened by the first use, and again after failures.
     #[must_use]
     pub fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Arc<Self> {
+        let (commit_interval, commit_bytes, identity_wait) =
+            (config.commit_interval, config.commit_bytes, config.identity_wait);
+        let state = DiskState::new(config, metrics);
         Arc::new(Self {
-            commit_interval: config.commit_interval,
-            commit_bytes: config.commit_bytes,
-            identity_wait: config.identity_wait,
-            state: Mutex::new(DiskState::new(config, metrics)),
+            commit_interval,
+            commit_bytes,
+            identity_wait,
+            waiting: state.waiting.clone(),
+            state: Mutex::new(state),
             requests: Mutex::default(),
             wake: Notify::new(),
             cluster: watch::Sender::new(ClusterCheck::Unknown),
@@ -166,16 +173,31 @@ impl DiskCache {
         .await;
     }
 
-    /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored.
+    /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored. The beginning of
+    /// the name says whom the value serves, and with that what gives way to what: `client/OWNER/`, `document/`, `node/`,
+    /// and anything else is the daemon's own. A value is dropped where too many bytes wait for a disk that cannot be written.
     pub async fn put(self: &Arc<Self>, name: &str, value: CachedValue, confidential: bool) {
-        if value.bytes.len() <= MAX_VALUE {
-            self.set(name, Some(PendingValue { value, confidential })).await;
+        if self.put_later(name, value, confidential) {
+            self.commit(false).await;
         }
+    }
+
+    /// The same, without waiting: values of one name are written in the order of the calls. Returns whether so much waits
+    /// that the caller may as well wait for a commit.
+    pub fn put_later(&self, name: &str, value: CachedValue, confidential: bool) -> bool {
+        value.bytes.len() <= MAX_VALUE && self.set(name, Some(PendingValue { value, confidential }))
     }
 
     /// Removes a value.
     pub async fn remove(self: &Arc<Self>, name: &str) {
-        self.set(name, None).await;
+        if self.set(name, None) {
+            self.commit(false).await;
+        }
+    }
+
+    /// Removes a value, in the order of the calls, without waiting.
+    pub fn remove_later(&self, name: &str) {
+        self.set(name, None);
     }
 
     /// A value that has not expired.
@@ -192,16 +214,14 @@ impl DiskCache {
         self.blocking(move |state, _| state.value(&name)).await.flatten().ok_or(DiskUnusable)
     }
 
-    async fn set(self: &Arc<Self>, name: &str, value: Option<PendingValue>) {
-        let name = name.to_owned();
-        let full = self.blocking(move |state, _| {
-            state.values.insert(name, value);
-            state.values.len() >= MAX_PENDING
-        });
-        if full.await.unwrap_or_default() {
-            self.commit(false).await;
-        }
+    fn set(&self, name: &str, value: Option<PendingValue>) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = waiting.insert(name.to_owned(), value);
+        let is_half_full = waiting.is_half_full();
+        drop(waiting);
         self.wake.notify_one();
+        // What did not fit means that commits fail.
+        fits && is_half_full
     }
 
     /// Waits for a change of any store, for anything else to write, or until a commit is due without changes.
@@ -290,8 +310,9 @@ impl DiskState {
 
     /// A value that has not expired; `None` if the file cannot be used.
     pub(super) fn value(&mut self, name: &str) -> Option<Option<CachedValue>> {
-        if let Some(pending) = self.values.get(name) {
-            return Some(pending.as_ref().map(|pending| pending.value.clone()).filter(|value| !value.is_expired()));
+        let waiting = self.waiting().get(name).cloned();
+        if let Some(pending) = waiting.or_else(|| self.values.get(name).cloned()) {
+            return Some(pending.map(|pending| pending.value).filter(|value| !value.is_expired()));
         }
         let Some(blob) = self.with_database(|_, database| database.value(name))? else { return Some(None) };
         let confidentiality = match is_confidential(&blob) {

@@ -9,14 +9,13 @@ use tokio::time::Instant;
 use super::config::{Confidentiality, StoreName};
 use super::database::{Database, WriteBatch};
 use super::error::DiskError;
-use super::limit::superfluous_values;
 use super::persisted::{Persisted, StoreDiff};
 use super::seal::CacheKey;
 use super::state::{DiskState, unix_seconds};
 use crate::cache::ResourceStore;
 
 /// How often expired values are removed.
-const SWEEP: Duration = Duration::from_secs(60);
+pub(super) const SWEEP: Duration = Duration::from_secs(60);
 
 /// A store that is kept on disk.
 #[derive(Debug, Clone)]
@@ -43,13 +42,10 @@ impl DiskState {
         let used: HashSet<_> = requests.iter().map(|found| found.name.clone()).collect();
         // A store that was restored is kept until it is registered.
         self.open.retain(|name, persisted| used.contains(name) || persisted.committed.is_none());
+        self.too_large.retain(|name, _| used.contains(name));
         let due = self.with_database(|state, database| {
             let (pending, due) = state.pending(database, requests, force)?;
-            let sweep = state.swept.is_none_or(|at| at.elapsed() > SWEEP);
-            let superfluous = match sweep {
-                true => superfluous_values(database, state.config.max_bytes / 4)?,
-                false => Vec::new(),
-            };
+            let superfluous = state.take_superfluous(database)?;
             if pending.is_empty() && state.values.is_empty() && superfluous.is_empty() {
                 return Ok(due);
             }
@@ -58,9 +54,6 @@ impl DiskState {
                 state.report(&name, &error);
             }
             state.values.clear();
-            if sweep {
-                state.swept = Some(Instant::now());
-            }
             for persisted in written {
                 state.rows.insert(persisted.id, persisted.row.clone());
                 if used.contains(&persisted.row.name) {
@@ -125,32 +118,40 @@ impl DiskState {
         pending: &[ChangedStore],
         superfluous: &[String],
     ) -> Result<CommitResult, DiskError> {
-        let key = match self.values.values().flatten().any(|value| value.confidential) {
+        let needs_key = self.values.iter().filter_map(|(_, value)| value.as_ref()).any(|value| value.confidential);
+        let key = match needs_key {
             true => self.key_for(Confidentiality::Encrypted),
             false => Ok(None),
         };
-        let mut errors = Vec::new();
+        let (mut errors, mut sizes) = (Vec::new(), Vec::new());
         let values = &self.values;
+        let mut put = |batch: &mut WriteBatch, name: &str, blob: Vec<u8>| {
+            sizes.push((name.to_owned(), blob.len() as u64));
+            batch.put_value(name, &blob)
+        };
         let written = database.write(|batch| {
             let mut written = Vec::with_capacity(pending.len());
             for found in pending {
                 written.push(found.write(batch, &mut errors)?);
             }
             superfluous.iter().try_for_each(|name| batch.remove_value(name))?;
-            for (name, value) in values {
+            for (name, value) in values.iter() {
                 match (value, &key) {
                     (None, _) => batch.remove_value(name)?,
                     (Some(value), Ok(key)) => {
                         let key = key.as_deref().filter(|_| value.confidential);
-                        batch.put_value(name, &value.seal(name, key)?)?;
+                        put(batch, name, value.seal(name, key)?)?;
                     }
-                    (Some(value), Err(_)) if !value.confidential => batch.put_value(name, &value.seal(name, None)?)?,
+                    (Some(value), Err(_)) if !value.confidential => put(batch, name, value.seal(name, None)?)?,
                     // An earlier value must not stand in for this one.
                     (Some(_), Err(_)) => batch.remove_value(name)?,
                 }
             }
             Ok(written)
         })?;
+        if let Some(index) = &mut self.index {
+            sizes.iter().for_each(|(name, size)| index.resize(name, *size));
+        }
         errors.extend(key.err().map(|error| ("values".to_owned(), error)));
         Ok((written, errors))
     }

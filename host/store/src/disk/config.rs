@@ -10,6 +10,7 @@ use redb::StorageBackend;
 use redb::backends::FileBackend;
 use serde::{Deserialize, Serialize};
 use weir_kube::GroupResource;
+use weir_upstream::Connectivity;
 
 use crate::cache::{Collection, ObjectContent};
 
@@ -39,6 +40,8 @@ pub struct DiskConfig {
     pub bookmark_interval: Duration,
     /// How long a restore waits for the identity of the cluster. An unreachable API server cannot tell it.
     pub identity_wait: Duration,
+    /// Whether an API server can be reached: during an outage, only what was added since gives way.
+    pub connectivity: Option<Connectivity>,
     pub(super) storage: OpenStorage,
 }
 
@@ -68,6 +71,7 @@ impl DiskConfig {
             commit_bytes: 4 << 20,
             bookmark_interval: Duration::from_secs(10),
             identity_wait: Duration::from_millis(100),
+            connectivity: None,
             storage,
         }
     }

@@ -1,42 +1,56 @@
-//! Keeps the cache on disk within its size: evicts stores, expired values, and free pages.
+//! Keeps the cache on disk within its size: evicts stores, values, and free pages.
+//!
+//! Each store counts with its row, so that empty ones give way, too. What serves node components goes last.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use super::commit::SWEEP;
 use super::config::StoreName;
 use super::database::Database;
 use super::error::DiskError;
 use super::state::DiskState;
-use super::values::{EXPIRY, expiry};
+use super::store_row::StoreRow;
+use super::value_index::ValueIndex;
 use weir_upstream::clock;
 
 /// How often the file is compacted at most: that rewrites much of it.
 const COMPACTION: Duration = Duration::from_secs(3600);
+/// How often it is compacted at most while it is larger than it may be.
+const URGENT_COMPACTION: Duration = Duration::from_secs(60);
 /// Free pages that do not count.
 const FREE: u64 = 16 << 20;
+/// What a row takes on disk and in memory beside the names in it.
+const ROW: u64 = 4 << 10;
+/// The most stores of clients with a credential of their own. All rows are read at the start.
+const MAX_CLIENT_STORES: usize = 2048;
 
 impl DiskState {
-    /// Evicts stores that nobody uses, oldest first, until the rest fits. If that is not enough, drops the largest ones.
+    /// Evicts stores until the rest fits: first those that nobody uses, oldest first; then the largest ones. Those of clients
+    /// go before those of node components and the daemon.
     pub(super) fn enforce_limit(
         &mut self,
         database: &mut Database,
         used: &HashSet<StoreName>,
     ) -> Result<(), DiskError> {
+        let (mut bytes, mut of_clients) = (self.bytes(), self.rows.values().filter(|row| is_of_client(row)).count());
         let mut evicted = Vec::new();
-        while self.bytes() > self.config.max_bytes {
-            let unused = self.rows.iter().filter(|(_, row)| !used.contains(&row.name)).min_by_key(|(_, row)| row.used);
-            let unused = unused.map(|(id, _)| *id);
-            let Some(id) = unused.or_else(|| self.largest()) else { break };
-            let Some(row) = self.rows.remove(&id) else { break };
-            evicted.push(id);
-            self.open.remove(&row.name);
-            if unused.is_none() {
-                self.report(&row.name.to_string(), &DiskError::TooLarge);
-                self.too_large.insert(row.name, row.bytes);
-            } else {
-                tracing::info!(store = %row.name, bytes = row.bytes, "store evicted from the watch cache on disk, nobody uses it");
+        if bytes > self.config.max_bytes || of_clients > MAX_CLIENT_STORES {
+            let mut rows: Vec<_> = self.rows.iter().map(|(id, row)| (rank(row, used), *id)).collect();
+            rows.sort_unstable();
+            for (_, id) in rows {
+                let Some(row) = self.rows.get(&id) else { continue };
+                let is_of_client = is_of_client(row);
+                if bytes <= self.config.max_bytes && (of_clients <= MAX_CLIENT_STORES || !is_of_client) {
+                    continue;
+                }
+                bytes -= weight(row);
+                of_clients -= usize::from(is_of_client);
+                evicted.push(id);
+                self.note_evicted(id, used);
             }
         }
         if !evicted.is_empty() {
@@ -45,13 +59,21 @@ impl DiskState {
         self.compact(database)
     }
 
-    /// The bytes of all stores.
-    fn bytes(&self) -> u64 {
-        self.rows.values().map(|row| row.bytes).sum()
+    fn note_evicted(&mut self, id: u64, used: &HashSet<StoreName>) {
+        let Some(row) = self.rows.remove(&id) else { return };
+        self.open.remove(&row.name);
+        if used.contains(&row.name) {
+            self.report(&row.name.to_string(), &DiskError::TooLarge);
+            let weight = weight(&row);
+            self.too_large.insert(row.name, weight);
+        } else {
+            tracing::info!(store = %row.name, bytes = row.bytes, "store evicted from the watch cache on disk, nobody uses it");
+        }
     }
 
-    fn largest(&self) -> Option<u64> {
-        self.rows.iter().max_by_key(|(_, row)| row.bytes).map(|(id, _)| *id)
+    /// The bytes of all stores.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rows.values().map(weight).sum()
     }
 
     /// Whether a store that was too large fits now.
@@ -64,10 +86,13 @@ impl DiskState {
         fits
     }
 
-    /// Gives free pages back to the file system if there are more of them than of others.
+    /// Gives free pages back to the file system if there are more of them than of others, or if the file is too large.
     fn compact(&mut self, database: &mut Database) -> Result<(), DiskError> {
-        let recently = self.compacted.is_some_and(|at| at.elapsed() < COMPACTION);
-        if recently || database.file_len() <= 2 * self.bytes() + FREE {
+        let content = self.bytes() + self.index.as_ref().map_or(0, ValueIndex::bytes);
+        let most = self.config.max_bytes.saturating_mul(2) + FREE;
+        let pause = if database.file_len() > most { URGENT_COMPACTION } else { COMPACTION };
+        let recently = self.compacted.is_some_and(|at| at.elapsed() < pause);
+        if recently || database.file_len() <= 2 * content + FREE {
             return Ok(());
         }
         self.compacted = Some(Instant::now());
@@ -76,20 +101,52 @@ impl DiskState {
         tracing::debug!(before, after = database.file_len(), "watch cache on disk compacted");
         Ok(())
     }
+
+    /// Gathers the values that this commit writes, and makes room for them: returns the names of those that it removes.
+    pub(super) fn take_superfluous(&mut self, database: &Database) -> Result<Vec<String>, DiskError> {
+        let waiting = std::mem::take(&mut *self.waiting());
+        self.values.append(waiting);
+        let dropped = self.values.take_dropped();
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "responses and permissions were not written to the watch cache on disk, too many bytes wait for it"
+            );
+        }
+        let mut index = match self.index.take() {
+            Some(index) => index,
+            None => ValueIndex::load(database)?,
+        };
+        index.note_outage(self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing()));
+        let mut gone = if self.values.clears_clients() { index.take_clients() } else { Vec::new() };
+        index.add(&self.values);
+        if self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
+            self.swept = Some(Instant::now());
+            // A clock that is ahead must not cost what is valid again once it is set.
+            gone.extend(index.take_expired(clock::agreed().unwrap_or(SystemTime::UNIX_EPOCH)));
+        }
+        let superfluous = index.take_superfluous(self.config.max_bytes / 4);
+        // One that is about to be written is not written at all.
+        superfluous.iter().for_each(|name| self.values.remove(name));
+        gone.extend(superfluous);
+        self.index = Some(index);
+        Ok(gone)
+    }
 }
 
-/// The names of expired values, and of those that expire first if all of them exceed the limit.
-pub(super) fn superfluous_values(database: &Database, limit: u64) -> Result<Vec<String>, DiskError> {
-    // A clock that is ahead, or a single answer, must not cost what is valid again once the time is right.
-    let now = clock::agreed().unwrap_or(std::time::SystemTime::UNIX_EPOCH);
-    let mut values: Vec<_> =
-        database.values(EXPIRY)?.into_iter().map(|(name, size, head)| (expiry(&head), name, size)).collect();
-    values.sort();
-    let mut total: u64 = values.iter().map(|(_, _, size)| *size).sum();
-    let superfluous = values.into_iter().take_while(|(expires, _, size)| {
-        let remove = expires.is_none_or(|expires| expires <= now) || total > limit;
-        total -= size;
-        remove
-    });
-    Ok(superfluous.map(|(_, name, _)| name).collect())
+/// What a store weighs on disk.
+pub(super) fn weight(row: &StoreRow) -> u64 {
+    row.bytes + ROW + row.name.to_string().len() as u64
+}
+
+fn is_of_client(row: &StoreRow) -> bool {
+    row.name.identity().starts_with("client ")
+}
+
+/// Those of the lowest rank go first.
+fn rank(row: &StoreRow, used: &HashSet<StoreName>) -> (bool, bool, u64, Reverse<u64>) {
+    match used.contains(&row.name) {
+        false => (false, !is_of_client(row), row.used, Reverse(row.bytes)),
+        true => (true, !is_of_client(row), 0, Reverse(row.bytes)),
+    }
 }

@@ -1,7 +1,7 @@
 //! The cache on disk as one thread at a time uses it: the open file, or why there is none, and what is in it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -15,13 +15,16 @@ use super::persisted::Persisted;
 use super::recovery;
 use super::seal::CacheKey;
 use super::store_row::StoreRow;
-use super::values::PendingValues;
+use super::value_index::ValueIndex;
+use super::waiting::WaitingValues;
 use crate::cache::{ObjectFormat, Snapshot};
 use weir_upstream::clock;
 
 /// The delay after a failure of the file system. Each further one doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(300);
+/// The most things whose errors are known to be logged.
+const MAX_REPORTED: usize = 1024;
 
 /// Everything that the file contains, and what is to be written next.
 pub(super) struct DiskState {
@@ -33,7 +36,11 @@ pub(super) struct DiskState {
     /// The stores that are read or written.
     pub(super) open: HashMap<StoreName, Persisted>,
     /// The values that the next commit writes.
-    pub(super) values: PendingValues,
+    pub(super) values: WaitingValues,
+    /// What came since: it does not wait for the file.
+    pub(super) waiting: Arc<Mutex<WaitingValues>>,
+    /// The values on disk; `None` until the file is open.
+    pub(super) index: Option<ValueIndex>,
     /// The stores that did not fit, with the bytes that they had.
     pub(super) too_large: HashMap<StoreName, u64>,
     /// The uid of the cluster that the file is of, if the file tells it.
@@ -66,7 +73,9 @@ impl DiskState {
             database: None,
             rows: BTreeMap::new(),
             open: HashMap::new(),
-            values: PendingValues::new(),
+            values: WaitingValues::default(),
+            waiting: Arc::default(),
+            index: None,
             too_large: HashMap::new(),
             cluster: None,
             confirmed: None,
@@ -171,6 +180,7 @@ impl DiskState {
     fn suspend(&mut self, error: DiskError) {
         self.open.clear();
         self.rows.clear();
+        self.index = None;
         let at_once = self.failures == 0 && !error.is_temporary();
         let delay = match at_once {
             true => Duration::ZERO,
@@ -188,9 +198,18 @@ impl DiskState {
         }
     }
 
+    /// The values that came since the last commit.
+    pub(super) fn waiting(&self) -> MutexGuard<'_, WaitingValues> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Logs an error once, and counts it.
     pub(super) fn report(&mut self, thing: &str, error: &DiskError) {
         self.metrics.error(error.reason());
+        // Clients name stores by their selectors.
+        if self.reported.len() >= MAX_REPORTED {
+            self.reported.clear();
+        }
         if self.reported.insert((thing.to_owned(), error.reason())) {
             let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
             tracing::warn!(thing, %error, source, "watch cache on disk is not usable");
@@ -287,6 +306,8 @@ impl DiskState {
         });
         self.open.clear();
         self.values.clear();
+        self.waiting().clear();
+        self.index = None;
         if dropped.is_some() {
             self.rows.clear();
         }

@@ -1,6 +1,5 @@
 //! Single values with an expiry: what is not a collection and has to outlive the process.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use super::error::DiskError;
@@ -11,9 +10,6 @@ use weir_upstream::clock;
 pub(super) const MAX_VALUE: usize = 16 << 20;
 /// The expiry is in the first bytes of a blob.
 pub(super) const EXPIRY: usize = 9;
-/// The most values that wait for their commit.
-pub(super) const MAX_PENDING: usize = 4096;
-
 /// When a lasting value expires, in seconds since 1970: in the year 9999. No clock that is wrong ends it.
 const LASTING: Duration = Duration::from_secs(253_402_300_799);
 
@@ -26,9 +22,7 @@ pub struct CachedValue {
     pub expires: SystemTime,
 }
 
-/// The values that the next commit writes; `None` removes one.
-pub(super) type PendingValues = HashMap<String, Option<PendingValue>>;
-
+/// A value that the next commit writes.
 #[derive(Debug, Clone)]
 pub(super) struct PendingValue {
     pub(super) value: CachedValue,

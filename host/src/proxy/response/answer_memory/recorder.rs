@@ -1,6 +1,8 @@
 //! Copies a response while its client receives it, and remembers it once it is complete.
 
+use std::collections::HashSet;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -9,6 +11,7 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 
 use super::{Answer, AnswerKey, AnswerMemory, MAX_RESPONSE};
+use crate::ledger::{Charge, Use};
 use crate::proxy::body::{AbortError, ResponseBody};
 
 impl AnswerMemory {
@@ -23,9 +26,10 @@ impl AnswerMemory {
         if response.status() != StatusCode::OK {
             return response;
         }
+        let Some(place) = CopyPlace::take(self, &key) else { return response };
         let (parts, inner) = response.into_parts();
         let head = Answer::of(&parts, Bytes::new(), key.expires);
-        let copy = Some(Copy { key, head, body: BytesMut::new(), prepare });
+        let copy = Some(Copy { key, head, body: BytesMut::new(), prepare, place });
         Response::from_parts(parts, Recorder { inner, memory: self.clone(), copy }.boxed_unsync())
     }
 }
@@ -43,13 +47,38 @@ struct Copy {
     head: Answer,
     body: BytesMut,
     prepare: fn(Answer) -> Option<Answer>,
+    place: CopyPlace,
+}
+
+/// The only copy of a name, and what it takes of its owner's share.
+struct CopyPlace {
+    name: String,
+    copies: Arc<Mutex<HashSet<String>>>,
+    charge: Charge,
+}
+
+impl CopyPlace {
+    /// `None`: the same response is being copied, or the owner has no share left.
+    fn take(memory: &AnswerMemory, key: &AnswerKey) -> Option<Self> {
+        let charge = memory.ledger.charge(&key.owner, Use::Answers, 0).ok()?;
+        let (name, copies) = (key.full_name(), memory.copies.clone());
+        let is_first = copies.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        is_first.then_some(Self { name, copies, charge })
+    }
+}
+
+impl Drop for CopyPlace {
+    fn drop(&mut self) {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
 }
 
 impl Recorder {
     fn finish(&mut self) {
-        if let Some(Copy { key, head, body, prepare }) = self.copy.take()
-            && let Some(answer) = prepare(Answer { body: body.freeze(), ..head })
-        {
+        let Some(Copy { key, head, body, prepare, place }) = self.copy.take() else { return };
+        // The share that it took is what it needs to be remembered.
+        drop(place);
+        if let Some(answer) = prepare(Answer { body: body.freeze(), ..head }) {
             self.memory.put(&key, answer);
         }
     }
@@ -64,9 +93,10 @@ impl Body for Recorder {
         match &frame {
             Some(Ok(frame)) => {
                 if let (Some(data), Some(copy)) = (frame.data_ref(), &mut self.copy) {
-                    copy.body.extend_from_slice(data);
-                    if copy.body.len() > MAX_RESPONSE {
-                        self.copy = None;
+                    let length = copy.body.len() + data.len();
+                    match length <= MAX_RESPONSE && copy.place.charge.grow_to(length as u64).is_ok() {
+                        true => copy.body.extend_from_slice(data),
+                        false => self.copy = None,
                     }
                 }
                 // hyper does not poll a body again that is known to have ended.
@@ -93,16 +123,23 @@ impl Body for Recorder {
 mod tests {
     use std::time::Duration;
 
-    use weir_upstream::{Tasks, clock};
+    use weir_upstream::clock;
 
     use super::*;
+    use crate::ledger::{Ledger, Owner};
     use crate::proxy::body::full;
 
     #[tokio::test]
     async fn a_response_is_remembered_when_it_was_received_completely() {
-        let memory = AnswerMemory::new(None, Tasks::default());
+        let memory = AnswerMemory::new(None, Ledger::new(256 << 20));
         let expires = clock::now() + Duration::from_secs(60);
-        let key = AnswerKey { name: "/version".to_owned(), confidential: false, expires, interval: Duration::ZERO };
+        let key = AnswerKey {
+            name: "/version".to_owned(),
+            owner: Owner::Daemon,
+            confidential: false,
+            expires,
+            interval: Duration::ZERO,
+        };
         let response = memory.record(key.clone(), Response::new(full(Bytes::from_static(b"{}"))), Some);
         assert!(memory.get(&key).await.is_none());
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
@@ -111,5 +148,31 @@ mod tests {
         *failed.status_mut() = StatusCode::FORBIDDEN;
         memory.record(key.clone(), failed, Some).into_body().collect().await.unwrap();
         assert_eq!(memory.get(&key).await.unwrap().body, "{}");
+    }
+
+    /// Fifty clients that ask for the same large document at a time cost one copy of it.
+    #[tokio::test]
+    async fn copies_are_charged_and_there_is_one_of_each_name() {
+        let ledger = Ledger::new(256 << 20);
+        let memory = AnswerMemory::new(None, ledger.clone());
+        let expires = clock::now() + Duration::from_secs(60);
+        let key = |name: &str| AnswerKey {
+            name: name.to_owned(),
+            owner: Owner::Client("a".into()),
+            confidential: false,
+            expires,
+            interval: Duration::ZERO,
+        };
+        let body = || Response::new(full(Bytes::from(vec![1; 4 << 20])));
+        let mut copies: Vec<_> = (0..50).map(|_| memory.record(key("x"), body(), Some)).collect();
+        assert_eq!(memory.copies.lock().unwrap().len(), 1);
+        copies.extend((0..50).map(|n| memory.record(key(&n.to_string()), body(), Some)));
+        for copy in &mut copies {
+            // The last frame is not taken from all: each copy stays as it is.
+            let _ = copy.body_mut().frame().await;
+        }
+        assert!(ledger.used(&Owner::Client("a".into())) <= ledger.share() / 4);
+        drop(copies);
+        assert!(memory.copies.lock().unwrap().is_empty());
     }
 }

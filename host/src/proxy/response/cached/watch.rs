@@ -148,7 +148,7 @@ impl CachedWatch {
     fn new(proxy: Arc<Proxy>, request: Arc<CacheableRequest>, read: CachedRead, view: Arc<View>, phase: Phase) -> Self {
         proxy.metrics.watches().inc();
         let open = view.open_watch(&read.selector, request.close.clone());
-        let tasks = proxy.tasks.clone();
+        let (tasks, closed) = (proxy.tasks.clone(), view.closed().clone());
         let seconds = read.query.first("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
         let timeout = match seconds {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
@@ -164,7 +164,12 @@ impl CachedWatch {
             began_with: snapshot.chain,
             deadline: Box::pin(tokio::time::sleep_until(deadline)),
             next_bookmark: Box::pin(tokio::time::sleep_until(next_bookmark(deadline))),
-            stopping: Box::pin(async move { tasks.stopping().await }),
+            stopping: Box::pin(async move {
+                tokio::select! {
+                    () = tasks.stopping() => {}
+                    () = closed.cancelled_owned() => {}
+                }
+            }),
             open,
             proxy,
             request,

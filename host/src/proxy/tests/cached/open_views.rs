@@ -6,7 +6,8 @@ use weir_kube::RequestInfo;
 use weir_store::StoreReader;
 
 use super::*;
-use crate::view::Permit;
+use crate::ledger::Owner;
+use crate::view::{Opener, Permit};
 
 /// The names of the open views, and the number of their open watches.
 fn open(views: &Views) -> (usize, usize) {
@@ -82,7 +83,8 @@ async fn clients_that_come_at_the_same_time_share_one_view() {
                 tokio::task::spawn_blocking(move || {
                     start.wait();
                     let permit = Permit::reviewed(StoreReader::Daemon, &request).unwrap();
-                    views.view(&format!("tool-{n}"), &permit).unwrap()
+                    let opener = Opener { owner: &Owner::Daemon, opens: true };
+                    views.view(&format!("tool-{n}"), &permit, opener).unwrap().unwrap()
                 })
             })
             .collect();

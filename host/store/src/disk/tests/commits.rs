@@ -104,7 +104,7 @@ fn stores_that_nobody_uses_are_evicted_oldest_first() {
     for (at, resource) in names.iter().enumerate() {
         state.commit(&[plain(resource, &filled(at as u64 + 3))], false);
     }
-    let (total, mut rows) = (state.rows.values().map(|row| row.bytes).sum::<u64>(), state.rows.clone());
+    let (total, mut rows) = (state.bytes(), state.rows.clone());
     for row in rows.values_mut() {
         row.used = names.iter().position(|resource| row.name == name(resource)).unwrap() as u64;
     }

@@ -49,22 +49,60 @@ async fn a_confidential_value_needs_its_key() {
 }
 
 #[test]
-fn the_values_that_expire_first_make_room() {
+fn the_values_that_expire_first_make_room_at_each_commit() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = DiskConfig::new(&folder.path().join("cache"), "node");
-    config.max_bytes = 300;
+    config.max_bytes = 40 << 10;
     let mut state = open_with(config);
-    for (name, seconds) in [("a", 300), ("b", 100), ("c", 200)] {
-        let value = value(&[7, 1, 250, 3], seconds);
-        let pending = crate::disk::values::PendingValue {
-            value: CachedValue { bytes: vec![9; 10], ..value },
-            confidential: false,
-        };
-        state.values.insert(name.into(), Some(pending));
+    for (name, seconds) in [("node/a", 300_i64), ("client/o/b", 500), ("node/c", 200), ("node/d", 400)] {
+        let value = CachedValue { bytes: noise(seconds.unsigned_abs(), 4000), ..value(b"", seconds) };
+        let pending = crate::disk::values::PendingValue { value, confidential: false };
+        state.waiting().insert(name.into(), Some(pending));
+        state.commit(&[], false);
     }
-    state.commit(&[], false);
-    state.swept = None;
-    state.commit(&[], false);
-    let left: Vec<_> = ["a", "b", "c"].into_iter().filter(|name| state.value(name).flatten().is_some()).collect();
-    assert_eq!(left, ["a", "c"]);
+    let names = ["node/a", "client/o/b", "node/c", "node/d"];
+    let left: Vec<_> = names.into_iter().filter(|name| state.value(name).flatten().is_some()).collect();
+    assert_eq!(left, ["node/a", "node/d"]);
+}
+
+/// The disk may be full, or gone: what waits for it must not fill the memory.
+#[tokio::test]
+async fn values_that_cannot_be_written_are_bounded_in_memory_and_dropped_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file stands where the directory should be.
+    std::fs::write(folder.path().join("cache"), "").unwrap();
+    let cache = DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "node"), Arc::default());
+    for n in 0..200 {
+        let value = CachedValue { bytes: vec![7; 1 << 20], ..value(b"", 100) };
+        cache.put(&format!("client/o/{n}"), value, false).await;
+    }
+    cache.put("node/token", value(b"token", 100), false).await;
+    let mut kept = 0;
+    for n in 0..200 {
+        let waits = cache.put_later(&format!("client/o/{n}"), value(b"", 100), false);
+        kept += usize::from(waits);
+    }
+    assert!(kept <= 16, "{kept}");
+    std::fs::remove_file(folder.path().join("cache")).unwrap();
+    let read = async {
+        while cache.read("node/token").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), read).await.unwrap();
+    cache.flush().await;
+    assert_eq!(cache.get("node/token").await.unwrap().bytes, b"token");
+}
+
+#[tokio::test]
+async fn the_last_of_two_values_of_a_name_is_the_one_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "node"), Arc::default());
+    let cache = start();
+    for n in 0..100 {
+        cache.put_later("node/a", value(format!("{n}").as_bytes(), 100), false);
+    }
+    cache.flush().await;
+    drop(cache);
+    assert_eq!(start().get("node/a").await.unwrap().bytes, b"99");
 }

@@ -1,0 +1,28 @@
+//! Whose share a request counts in.
+
+use weir_upstream::Identity;
+
+use super::Proxy;
+use super::credential::{Caller, hash_of};
+use crate::ledger::Owner;
+
+impl Proxy {
+    /// The owner, after asking the API server for it unless it is known. Cancel-safe.
+    pub(in crate::proxy) async fn known_owner(&self, caller: &Caller) -> Owner {
+        self.know(caller).await;
+        self.owner(caller)
+    }
+
+    /// The owner of what a request makes the daemon hold. A token counts for the user that the API server has named for it, who
+    /// impersonates for itself; and until it has named one, for all clients without a name together.
+    pub(in crate::proxy) fn owner(&self, caller: &Caller) -> Owner {
+        if caller.is_node_component(&self.node_service_accounts) {
+            return Owner::Node;
+        }
+        match (caller.identity(), caller.account()) {
+            (Identity::Client, Some(account)) => Owner::Client(hash_of("owner", &[&account.user, &account.uid]).into()),
+            (Identity::Client, None) => Owner::Unaccepted,
+            (Identity::Impersonated | Identity::Node | Identity::Daemon, _) => Owner::Client(caller.owner()),
+        }
+    }
+}
