@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderMap, header};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, KUBELET, Query, ResourceRequest, VerbClass};
+use weir_kube::{GroupResource, KUBELET, ResourceRequest, Verb, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
@@ -166,13 +166,13 @@ impl Views {
         component: &str,
         reader: &StoreReader,
         request: &ResourceRequest,
-        query: &Query,
     ) -> Option<Arc<View>> {
         let component = Some(component.to_ascii_lowercase());
-        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), &request.name) {
+        let name = request.name.as_ref().filter(|_| request.verb == Verb::Get);
+        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), name) {
             return self.find(component.as_deref(), reader, request, name);
         }
-        let collection = scope::collection(reader, request, query)?;
+        let collection = scope::collection(reader, request)?;
         self.open_view(&ViewKey { reader: reader.clone(), collection, component })
     }
 

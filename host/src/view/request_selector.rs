@@ -1,7 +1,7 @@
 //! What a request narrows a view to: a namespace, a label selector and a field selector.
 
 use weir_document::Path;
-use weir_kube::{FieldSelector, LabelSelector, Query, ResourceRequest};
+use weir_kube::{FieldSelector, FieldSupport, LabelSelector, ResourceRequest};
 use weir_store::cache::{Object, ObjectFormat};
 
 /// Selects objects of a view, evaluated on the unfiltered object.
@@ -13,13 +13,15 @@ pub(crate) struct RequestSelector {
 }
 
 impl RequestSelector {
-    /// Returns the selector of a request; `None` if only the API server can evaluate it.
-    pub(crate) fn of(request: &ResourceRequest, query: &Query) -> Option<Self> {
-        let labels = LabelSelector::parse(query.first("labelSelector").unwrap_or_default()).ok()?;
-        let fields = FieldSelector::parse(query.first("fieldSelector").unwrap_or_default()).ok()?;
+    /// Returns the selector of a request, with the name in its path; `None` if only the API server can evaluate it.
+    pub(crate) fn of(request: &ResourceRequest) -> Option<Self> {
+        let options = request.options.as_ref().ok()?;
+        if options.fields.support(&request.resource, request.is_namespaced()) != FieldSupport::Evaluated {
+            return None;
+        }
         // A path `namespaces/<name>` names a namespace, which is not in one.
-        let namespace = request.namespace.clone().filter(|_| request.collection.contains("/namespaces/"));
-        fields.is_supported(&request.resource).then_some(Self { namespace, labels, fields })
+        let namespace = request.namespace.clone().filter(|_| request.is_namespaced());
+        Some(Self { namespace, labels: options.labels.clone(), fields: options.fields.clone() })
     }
 
     /// Whether the selector matches every object.

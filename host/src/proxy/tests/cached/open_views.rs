@@ -81,7 +81,7 @@ async fn clients_that_come_at_the_same_time_share_one_view() {
                 tokio::task::spawn_blocking(move || {
                     start.wait();
                     let resource = request.resource().unwrap();
-                    views.view(&format!("tool-{n}"), &StoreReader::Daemon, resource, &request.query).unwrap()
+                    views.view(&format!("tool-{n}"), &StoreReader::Daemon, resource).unwrap()
                 })
             })
             .collect();
