@@ -18,6 +18,7 @@ mod attack {
     mod exec_plugins;
     mod exhaustion;
     mod modules;
+    mod parsers;
     mod request_heads;
     mod smuggling;
     mod starvation;

@@ -15,7 +15,7 @@ use super::server::head_guard::HeadError;
 use crate::ledger::OverShare;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
-use weir_kube::{RequestInfoError, Verb};
+use weir_kube::{OptionsError, OptionsErrorKind, RequestInfoError, Verb};
 use weir_runtime::Failure;
 use weir_upstream::{RelayError, ResponseBodyError, Upstream, UpstreamError, error_report};
 
@@ -26,6 +26,9 @@ pub(super) enum StatusError {
     /// 400: the URI is ambiguous, so that Weir and the API server could read it differently.
     #[error("weir rejects the request: {0}")]
     Malformed(#[from] RequestInfoError),
+    /// 400 or 422, while no API server can be reached: a list or a watch has a selector or an option that the server refuses.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// 400: `Connection` names a header that must reach the API server.
     #[error("weir rejects the request: {0}")]
     Connection(#[from] NotHopByHop),
@@ -188,7 +191,10 @@ impl StatusError {
     #[must_use]
     pub(super) fn code(&self) -> StatusCode {
         match self {
-            Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => StatusCode::BAD_REQUEST,
+            Self::Options(error) if error.kind == OptionsErrorKind::Contradiction => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Options(_) | Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Head(error) => error.code(),
             Self::Certificate(_) => StatusCode::UNAUTHORIZED,
             Self::TooManyRequests(_) | Self::OverShare(_) => StatusCode::TOO_MANY_REQUESTS,
@@ -221,6 +227,7 @@ impl StatusError {
             Self::Expired(_) => "Expired",
             _ => match self.code() {
                 StatusCode::BAD_REQUEST => "BadRequest",
+                StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
                 StatusCode::UNAUTHORIZED => "Unauthorized",
                 StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
                 StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
@@ -243,6 +250,11 @@ impl StatusError {
                 kind: Some(resource.resource.clone()),
                 ..StatusDetails::default()
             }),
+            Self::Options(OptionsError { parameter, reason, .. }) => {
+                let (field, message) = (Some((*parameter).to_owned()), Some(reason.clone()));
+                let cause = StatusCause { field, message, reason: Some("FieldValueInvalid".to_owned()) };
+                Some(StatusDetails { causes: Some(vec![cause]), ..StatusDetails::default() })
+            }
             Self::Filter(failure) => {
                 let (reason, message) = (Some(failure.class.label().to_owned()), Some(failure.to_string()));
                 let cause = StatusCause { reason, message, ..StatusCause::default() };

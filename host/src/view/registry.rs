@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, KUBELET, ResourceRequest, VerbClass};
+use weir_kube::{GroupResource, KUBELET, ResourceRequest, Verb, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
@@ -199,7 +199,8 @@ impl Views {
     ) -> Result<Option<Arc<View>>, OverShare> {
         let component = Some(component.to_ascii_lowercase());
         let (reader, request) = (permit.reader(), permit.resource());
-        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), &request.name) {
+        let name = request.name.as_ref().filter(|_| request.verb == Verb::Get);
+        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), name) {
             return Ok(self.find(component.as_deref(), reader, request, name));
         }
         let Some(collection) = permit.collection().cloned() else { return Ok(None) };

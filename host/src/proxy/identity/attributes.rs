@@ -20,9 +20,9 @@ pub(super) fn attributes(method: &Method, request: &RequestInfo, resource: &Reso
         resource: text(Some(&resource.resource.resource)),
         subresource: text(resource.subresource.as_deref()),
         namespace: text(resource.namespace.as_deref()),
-        name: text(authorized_name(request, resource)),
-        field_selector: selector(request, "fieldSelector").map(field),
-        label_selector: selector(request, "labelSelector").map(label),
+        name: text(request.authorized_name()),
+        field_selector: request.field_selector().map(field),
+        label_selector: request.label_selector().map(label),
     }
 }
 
@@ -62,18 +62,6 @@ pub(super) fn covered_by(read: &ResourceAttributes) -> Vec<ResourceAttributes> {
         wider.push(collection);
     }
     wider
-}
-
-fn selector<'a>(request: &'a RequestInfo, key: &str) -> Option<&'a str> {
-    request.query.first(key).filter(|selector| !selector.is_empty())
-}
-
-fn authorized_name<'a>(request: &'a RequestInfo, resource: &'a ResourceRequest) -> Option<&'a str> {
-    let terms = request.query.first("fieldSelector").unwrap_or_default().split(',');
-    let named = terms
-        .filter_map(|term| term.split_once('='))
-        .find_map(|(field, value)| (field.trim() == "metadata.name").then(|| value.trim_start_matches('=').trim()));
-    resource.name.as_deref().or(named)
 }
 
 fn rbac_verb(verb: Verb, method: &Method) -> String {
