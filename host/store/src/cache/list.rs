@@ -9,6 +9,8 @@ use super::collection::ObjectContent;
 use super::decode::{self, PageDecoder};
 use super::object::{Object, ObjectFormat};
 use super::reflector::ResourceReflector;
+use super::resource_store::BESIDE;
+use super::sources::MAX_OF_PEER;
 use crate::error::ReflectorError;
 use crate::query::escaped;
 use crate::resource_client::{RequestError, ResponseChunks};
@@ -76,11 +78,8 @@ impl ResourceReflector {
                 Some(token) => format!("limit={limit}&continue={}", escaped(token)),
             };
             let mut page = self.page(form, &self.collection.path_with(&parameters)).await?;
-            bytes = bytes.saturating_add(page.objects.iter().map(|object| object.bytes.len()).sum());
-            if bytes > MAX_LIST {
-                let resource = self.collection.resource.clone();
-                return Err(RequestError::Other(ReflectorError::TooLarge { resource, limit: MAX_LIST }));
-            }
+            bytes = bytes.saturating_add(page.objects.iter().map(|object| object.bytes.len() + BESIDE).sum());
+            self.check_size(bytes)?;
             empty = if page.objects.is_empty() { empty + 1 } else { 0 };
             if empty > MAX_EMPTY_PAGES {
                 return Err(self.client().invalid_response("the list does not end: its pages contain nothing"));
@@ -125,12 +124,16 @@ impl ResourceReflector {
         let mut chunks = chunks.counted(received.clone());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
+        let (mut counted, mut size) = (0, 0);
         loop {
             let before = received.bytes();
             match tokio::time::timeout(self.timing.response_timeout, chunks.next()).await {
                 Ok(Ok(Some(chunk))) => {
                     decoder.push(chunk);
                     decoder.items(&mut items).map_err(invalid)?;
+                    size += items.iter().skip(counted).map(|item| item.len() + BESIDE).sum::<usize>();
+                    counted = items.len();
+                    self.check_size(size)?;
                 }
                 Ok(Ok(None)) => break,
                 Ok(Err(reason)) => return Err(self.client().unavailable(reason)),
@@ -156,6 +159,15 @@ impl ResourceReflector {
         };
         let objects = items.iter().map(|item| decode::object(&format, content, item)).collect::<Result<_, _>>();
         Ok(Page { objects: objects.map_err(invalid)?, format, version, continue_token: meta.continue_token.clone() })
+    }
+
+    /// Refuses a list that takes too much memory.
+    fn check_size(&self, bytes: usize) -> Result<(), RequestError> {
+        let limit = if self.reads_from_peer() { MAX_OF_PEER } else { MAX_LIST };
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(RequestError::Other(ReflectorError::TooLarge { resource: self.collection.resource.clone(), limit }))
     }
 
     fn accept(&self, form: ListForm) -> &'static str {
