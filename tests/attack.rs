@@ -17,6 +17,7 @@ mod attack {
     mod exec_plugins;
     mod exhaustion;
     mod modules;
+    mod peers;
     mod smuggling;
     mod starvation;
     mod upgrades;
