@@ -19,6 +19,7 @@ mod attack {
     mod exhaustion;
     mod modules;
     mod parsers;
+    mod peers;
     mod request_heads;
     mod smuggling;
     mod starvation;

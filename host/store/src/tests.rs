@@ -11,8 +11,10 @@ use weir_upstream::{Connectivity, Tasks};
 use super::disk::DiskCache;
 use super::*;
 
+mod check;
 mod errors;
 mod lookups;
+mod refused;
 mod resource_reflector;
 mod restart;
 mod shared;

@@ -3,12 +3,12 @@
 use http::Method;
 use k8s_openapi::api::authorization::v1::{FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes};
 use sha2::{Digest as _, Sha256};
-use weir_kube::{RequestInfo, ResourceRequest, Verb};
+use weir_kube::{ResourceRequest, Verb};
 
 use crate::proxy::credential::{hash_part, hash_text};
 
 /// The attributes of a request for a resource, as the API server authorizes it.
-pub(super) fn attributes(method: &Method, request: &RequestInfo, resource: &ResourceRequest) -> ResourceAttributes {
+pub(super) fn attributes(method: &Method, resource: &ResourceRequest) -> ResourceAttributes {
     let text = |text: Option<&str>| Some(text.unwrap_or_default().to_owned());
     // Since Kubernetes 1.32 the authorizer of nodes considers selectors: a node may list only its own pods.
     let field = |raw: &str| FieldSelectorAttributes { raw_selector: Some(raw.to_owned()), requirements: None };
@@ -20,9 +20,9 @@ pub(super) fn attributes(method: &Method, request: &RequestInfo, resource: &Reso
         resource: text(Some(&resource.resource.resource)),
         subresource: text(resource.subresource.as_deref()),
         namespace: text(resource.namespace.as_deref()),
-        name: text(request.authorized_name()),
-        field_selector: request.field_selector().map(field),
-        label_selector: request.label_selector().map(label),
+        name: text(resource.authorized_name()),
+        field_selector: resource.field_selector().map(field),
+        label_selector: resource.label_selector().map(label),
     }
 }
 
@@ -70,11 +70,13 @@ fn rbac_verb(verb: Verb, method: &Method) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_kube::RequestInfo;
+
     use super::*;
 
     fn asked(path: &str) -> ResourceAttributes {
         let request = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        attributes(&Method::GET, &request, request.resource().unwrap())
+        attributes(&Method::GET, request.resource().unwrap())
     }
 
     fn covers(wider: &str, read: &str) -> bool {

@@ -39,7 +39,7 @@ impl Proxy {
         let is_noted =
             is_read && caller.identity() != Identity::Impersonated && self.views.as_ref().is_some_and(is_cached);
         let Some(resource) = request.resource().filter(|_| is_noted) else { return };
-        let asked = attributes(method, request, resource);
+        let asked = attributes(method, resource);
         if status == StatusCode::FORBIDDEN {
             self.note_permission(caller, &asked, false).await;
         } else if status.is_success() {

@@ -41,7 +41,7 @@ impl Proxy {
         let Some(resource) = request.resource().filter(|_| caller.identity() != Identity::Impersonated) else {
             return Ok(true);
         };
-        let asked = attributes(&Method::GET, request, resource);
+        let asked = attributes(&Method::GET, resource);
         if !self.upstream.has_answered() && self.was_granted(caller, &asked).await {
             return Ok(true);
         }

@@ -259,6 +259,10 @@ async fn read_view(
 ) -> Option<Result<Response<ResponseBody>, StatusError>> {
     // Right after a start, the objects are on their way from disk.
     let _ = tokio::time::timeout(proxy.start_wait, view.restored()).await;
+    // What its reader may not read any more is for the API server to refuse, now and offline.
+    if view.is_refused() {
+        return None;
+    }
     let is_synced = view.reflector_state().borrow().synced;
     // Offline, a store without objects does not get any.
     if !online && !is_synced {
