@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -212,6 +212,10 @@ schema-check: ## the committed table is what the published types say (skipped wi
 MUTATIONS ?= 100000
 converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail, FAULTS=n times as often; MUTATIONS=n and SEED=n, from a failed run
 	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) WEIR_FAULTS=$(FAULTS) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
+
+INPUTS ?= 10000000
+differential: controlplane ## Weir's parsers of credentials, selectors and options against kube-apiserver's own code; INPUTS=n and SEED=n, from a failed run
+	WEIR_INPUTS=$(INPUTS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real differential -- --nocapture
 
 CYCLES ?= 1000
 kills: build ## a daemon killed CYCLES=n times while changes get to its disk, and a store without its daemon as often

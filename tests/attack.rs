@@ -12,11 +12,16 @@
 mod attack {
     mod certificates;
     mod clients;
+    mod clock;
     mod compiled_code;
     mod documents;
     mod exec_plugins;
     mod exhaustion;
     mod modules;
+    mod parsers;
+    mod peers;
+    mod request_heads;
+    mod shares;
     mod smuggling;
     mod starvation;
     mod upgrades;

@@ -8,6 +8,15 @@ use wit_parser::Resolve;
 /// The functions of wasi:cli that a hostile guest imports.
 const WASI_CLI: &str = "package wasi:cli@0.2.6;\ninterface exit { exit: func(status: result); }\n";
 
+/// What timers are.
+const WASI_IO: &str = "package wasi:io@0.2.6;\ninterface poll { resource pollable; }\n";
+
+/// The function of wasi:clocks that a hostile guest imports.
+const WASI_CLOCKS: &str = "package wasi:clocks@0.2.6;\ninterface monotonic-clock {
+  use wasi:io/poll@0.2.6.{pollable};
+  subscribe-duration: func(when: u64) -> pollable;
+}\n";
+
 type Failed = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failed> {
@@ -34,7 +43,9 @@ fn component(path: &Path) -> Result<Vec<u8>, Failed> {
         return Ok(module);
     }
     let mut resolve = Resolve::default();
-    resolve.push_str("cli.wit", WASI_CLI)?;
+    for (name, text) in [("cli.wit", WASI_CLI), ("io.wit", WASI_IO), ("clocks.wit", WASI_CLOCKS)] {
+        resolve.push_str(name, text)?;
+    }
     resolve.push_dir("../wit")?;
     let package = resolve.push_file("hostile/hostile.wit")?;
     let world = resolve.select_world(&[package], Some("hostile"))?;

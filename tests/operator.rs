@@ -18,6 +18,7 @@ mod operator {
     mod failures;
     mod ingresses;
     mod manifests;
+    mod policy;
     mod process;
     mod refusals;
     mod rollout;

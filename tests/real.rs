@@ -15,6 +15,7 @@ mod real {
     mod clients;
     mod config;
     mod converge;
+    mod differential;
     mod kubectl;
     mod node_report;
     mod prints;

@@ -19,7 +19,7 @@ use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, AdminParts, Caches};
 use crate::api_servers::connect;
 use crate::cache_directory::cache_directory;
-use crate::cache_wiring::{local_status, open_views, resource_stores};
+use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, open_disk};
@@ -165,7 +165,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
-    let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), &tasks);
+    let check = cache_check(&config, metrics.checks);
+    let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), check.clone(), &tasks);
     let local_status = local_status(&config, &upstream, &stores, (disk.clone(), &peers), metrics.local_status, &tasks);
     let served = match &local_status {
         Some(status) => layer(status.clone(), served, &tasks),
@@ -233,6 +234,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
 
     let changes = metrics.runtime.breaker_changes();
     let report = NodeReport::new(&config.node_name, status.clone(), changes, upstream.clone(), config.node_condition);
+    let report = report.with_differences(check.as_ref().map(|check| check.findings.subscribe()));
     tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
 
     // Serve on all ports.

@@ -7,8 +7,8 @@ use tracing::Instrument;
 use weir_runtime::Serving;
 use weir_store::disk::DiskCache;
 use weir_store::{
-    LentClients, Peers, ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig, UplinkLimit,
-    UserClients,
+    CheckConfig, CheckMetrics, LentClients, Peers, ReflectorClient, ReflectorTiming, ResourceStores,
+    ResourceStoresConfig, UplinkLimit, UserClients,
 };
 use weir_upstream::{Tasks, Upstream};
 
@@ -17,12 +17,18 @@ use crate::ledger::Ledger;
 use crate::local_status::{LocalStatus, LocalStatusConfig, LocalStatusMetrics, read_boot_id};
 use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
 
+/// How watch caches are compared with the API server; `None`: they are not.
+pub(crate) fn cache_check(config: &ServeConfig, metrics: Arc<CheckMetrics>) -> Option<CheckConfig> {
+    config.cache_check.map(|check| CheckConfig::new(check.interval, check.share, metrics))
+}
+
 /// Sets up the stores of what the API servers have.
 pub(crate) fn resource_stores(
     config: &ServeConfig,
     upstream: &Arc<Upstream>,
     peers: Peers,
     disk: Option<Arc<DiskCache>>,
+    check: Option<CheckConfig>,
     tasks: &Tasks,
 ) -> ResourceStores {
     let connectivity = upstream.connectivity();
@@ -48,6 +54,7 @@ pub(crate) fn resource_stores(
         timing: ReflectorTiming::default(),
         uplink: config.uplink_rate.map(UplinkLimit::new),
         disk,
+        check,
         shared: shared_resources(&config.cache_resources),
     };
     ResourceStores::new(stores, tasks.clone())

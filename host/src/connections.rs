@@ -110,18 +110,10 @@ impl Connections {
         Arc::new(Self { max, share: max.div_ceil(2), table, freed: Notify::new(), created: Instant::now() })
     }
 
-    /// Counts a connection. At a full port it waits until another one ends. Cancel-safe.
-    ///
-    /// # Errors
-    /// [`NotAdmitted::Share`].
-    pub(crate) async fn admit(self: &Arc<Self>, peer: ConnectionPeer) -> Result<Connection, NotAdmitted> {
-        loop {
-            let freed = self.freed.notified();
-            match self.try_admit(peer) {
-                Err(NotAdmitted::Full) => freed.await,
-                admitted => return admitted,
-            }
-        }
+    /// Resolves when a connection has ended or become idle. One that did so before this call counts, if no call has seen it. Cancel-safe, for
+    /// one caller.
+    pub(crate) async fn freed(&self) {
+        self.freed.notified().await;
     }
 
     /// Counts a connection, and closes an idle one if there is no room.
@@ -237,6 +229,7 @@ impl Drop for ActiveRequest {
             *active = active.saturating_sub(1);
             if *active == 0 {
                 open.idle_since.store(connections.now(), Ordering::Release);
+                connections.freed.notify_one();
             }
         });
     }
@@ -286,19 +279,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_port_closes_an_idle_connection_of_the_peer_with_the_most_or_waits() {
+    async fn a_full_port_closes_an_idle_connection_of_the_peer_with_the_most_or_has_no_room() {
         let connections = Connections::new(4);
         let (root, tenant) = (open(&connections, ROOT, 2), open(&connections, TENANT, 1));
         let other = open(&connections, OTHER, 1);
         let newest = open(&connections, OTHER, 1);
         assert_eq!((closed(&root), closed(&tenant), closed(&other)), (vec![0], vec![], vec![]));
         let requests: Vec<_> = [&root[1], &tenant[0], &other[0], &newest[0]].map(Connection::begin).into();
-        let waiting = connections.admit(TENANT);
-        tokio::pin!(waiting);
-        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(connections.try_admit(TENANT).unwrap_err(), NotAdmitted::Full);
+        // Those that were closed before.
+        while connections.freed().now_or_never().is_some() {}
         drop(requests);
         drop(root);
-        assert!(waiting.await.is_ok());
+        connections.freed().await;
+        assert!(connections.try_admit(TENANT).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

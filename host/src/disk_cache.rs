@@ -30,7 +30,8 @@ pub(crate) fn open_disk(
     tasks: &Tasks,
 ) -> Option<Arc<DiskCache>> {
     let flags = config.disk_cache.as_ref()?;
-    let mut settings = DiskConfig::new(&flags.directory, &config.node_name).with_key_file(flags.key_file.clone());
+    let settings = DiskConfig::new(&flags.directory, &config.node_name).with_key_file(flags.key_file.clone());
+    let mut settings = settings.with_key_dir(flags.key_dir.as_deref());
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
     settings.commit_bytes = flags.commit_size;

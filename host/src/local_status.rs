@@ -13,7 +13,7 @@
 //!
 //! kubelet itself reads what the API server has, so that its patches stay whole differences.
 //!
-//! Modules depend on each other in one direction: `set_layer`, `hand_over` ─► `peers`, `restore` ─► `state` ─► `overlay` ─►
+//! Modules depend on each other in one direction: `set_layer`, `hand_over` ─► `peers` (with `peer_lines`), `restore` ─► `state` ─► `overlay` ─►
 //! `endpoints`; `state` ─► `saved_status`, `node_pods`, `metrics`.
 
 mod endpoints;
@@ -21,6 +21,7 @@ mod hand_over;
 mod metrics;
 mod node_pods;
 mod overlay;
+mod peer_lines;
 mod peers;
 mod restore;
 mod saved_status;

@@ -62,6 +62,10 @@ macro_rules! delegate_snapshot {
                 self.0.find(lookup, namespace, label_selector)
             }
 
+            fn count(&self, lookup: &LookupSpec) -> usize {
+                self.0.count(lookup)
+            }
+
             fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {
                 self.0.objects_to_read(lookup, namespace, label_selector)
             }

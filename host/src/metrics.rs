@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use weir_runtime::RuntimeMetrics;
+use weir_store::CheckMetrics;
 use weir_store::disk::DiskMetrics;
 use weir_upstream::UpstreamMetrics;
 
@@ -31,6 +32,8 @@ pub struct Metrics {
     pub pods: Arc<PodMetrics>,
     /// The watch cache on disk.
     pub disk: Arc<DiskMetrics>,
+    /// Comparisons of watch caches with the API server.
+    pub checks: Arc<CheckMetrics>,
     /// Watch caches.
     pub caches: Arc<CacheMetrics>,
     /// What kubelet reports while the API server cannot be reached.
@@ -51,6 +54,7 @@ impl Metrics {
         metrics.reload.register(registry);
         metrics.pods.register(registry);
         metrics.disk.register(registry);
+        metrics.checks.register(registry);
         metrics.caches.register(registry);
         metrics.local_status.register(registry);
         metrics.admin.register(registry);
@@ -67,6 +71,7 @@ impl Metrics {
         self.reload.reload("");
         self.pods.sample();
         self.disk.sample();
+        self.checks.sample();
         self.caches.sample_labels();
         self.local_status.sample();
     }

@@ -1,5 +1,5 @@
-//! Reports on the Node what operators look for with `kubectl describe node`: events for refused configurations and circuit
-//! breakers, and the condition `WeirFiltersReady`.
+//! Reports on the Node what operators look for with `kubectl describe node`: events for refused configurations, circuit
+//! breakers and watch caches that differ from the API server, and the condition `WeirFiltersReady`.
 //!
 //! One task does all of it, so that nothing else waits for it. While the API server cannot be reached it sends nothing and
 //! keeps nothing: events of that time are lost, and the condition shows the present state once the server is back. It
@@ -20,6 +20,7 @@ use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use weir_runtime::BreakerChange;
+use weir_store::CacheDifference;
 use weir_upstream::{Reconnects, Upstream};
 
 use self::condition::ConditionWriter;
@@ -37,6 +38,7 @@ pub struct NodeReport {
     upstream: Arc<Upstream>,
     results: watch::Receiver<u64>,
     breakers: Receiver<BreakerChange>,
+    differences: Option<Receiver<CacheDifference>>,
     reconnects: Reconnects,
     events: EventWriter,
     condition: Option<ConditionWriter>,
@@ -59,12 +61,19 @@ impl NodeReport {
         Self {
             results,
             breakers: breakers.subscribe(),
+            differences: None,
             reconnects: upstream.connectivity().reconnects(),
             events: EventWriter::new(upstream.client(), node),
             condition: has_condition.then(|| ConditionWriter::new(upstream.node_client(), node)),
             status,
             upstream,
         }
+    }
+
+    /// Also reports watch caches that differ from the API server.
+    #[must_use]
+    pub fn with_differences(self, differences: Option<Receiver<CacheDifference>>) -> Self {
+        Self { differences, ..self }
     }
 
     /// Runs until it is cancelled. Cancel-safe: an event or a condition that is being written may be lost.
@@ -113,6 +122,7 @@ impl NodeReport {
                 Err(RecvError::Lagged(_)) => None,
                 Err(RecvError::Closed) => std::future::pending().await,
             },
+            found = next_difference(&mut self.differences) => Some(different(&found)),
             () = self.reconnects.next() => {
                 self.condition.as_mut().map(ConditionWriter::mark_changed);
                 None
@@ -151,6 +161,31 @@ impl NodeReport {
         );
         NodeEvent::warning("CircuitBreakerOpened", "Filter", &note)
     }
+}
+
+/// Waits for a watch cache that differs. Cancel-safe.
+async fn next_difference(differences: &mut Option<Receiver<CacheDifference>>) -> CacheDifference {
+    let Some(differences) = differences else { return std::future::pending().await };
+    loop {
+        match differences.recv().await {
+            Ok(found) => return found,
+            // The log has all of them.
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+fn different(CacheDifference { store, peer, difference }: &CacheDifference) -> NodeEvent {
+    let source = peer.as_ref().map_or_else(|| "the API server".to_owned(), |peer| format!("the Weir of node {peer}"));
+    let effect = match peer {
+        Some(_) if difference.is_forged() => ", and no objects are read from that Weir until a restart",
+        _ => "",
+    };
+    let note = format!(
+        "Watch cache {store}, filled by {source}, differed from the API server: {difference}. It is listed again{effect}"
+    );
+    NodeEvent::warning("CacheDifferent", "Compare", &note)
 }
 
 /// The earlier of two times, of which one may be absent.

@@ -14,6 +14,7 @@
 //!
 //! `tests/layers.rs` checks that these modules depend on each other in one direction only.
 
+mod answered_by;
 mod body;
 mod credential;
 mod explain;
@@ -60,6 +61,7 @@ use self::resume::{ChainStarts, ResumeState};
 pub use self::server::certificate_info::CertificateInfo;
 use self::server::listener;
 pub use self::server::listener::ListenError;
+use self::server::log_limit::LogLimit;
 pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
 use crate::client_table::ClientTable;
@@ -180,6 +182,7 @@ pub struct Proxy {
     start_wait: Duration,
     allow_remote_plaintext: bool,
     max_connections: usize,
+    refused_heads: LogLimit,
     drain: Duration,
     peer_nodes: Vec<String>,
     modules: Option<Arc<ModuleCache>>,
@@ -237,6 +240,7 @@ impl Proxy {
             start_wait: config.start_wait,
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
+            refused_heads: LogLimit::default(),
             drain: config.drain,
             relays: rate.map(|rate| Relays::new(&config.peer_nodes, rate, relay_metrics)),
             peer_nodes: config.peer_nodes,

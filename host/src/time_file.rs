@@ -9,7 +9,7 @@ use weir_upstream::clock;
 const NAME: &str = "last-time";
 /// How often it is written. Flash wears.
 const INTERVAL: Duration = Duration::from_secs(600);
-/// How soon after the API server has told the time.
+/// How soon after the start, until the time is known.
 const FIRST: Duration = Duration::from_secs(5);
 
 /// The file of the last known time.
@@ -42,9 +42,9 @@ impl TimeFile {
         }
     }
 
-    /// Writes the time if the API server has told it. Returns whether it has.
+    /// Writes the time if two witnesses agree on it: a single one does not outlive the process. Returns whether they do.
     pub(crate) fn save(&self) -> bool {
-        let Some(time) = clock::confirmed().and_then(|time| jiff::Timestamp::try_from(time).ok()) else { return false };
+        let Some(time) = clock::agreed().and_then(|time| jiff::Timestamp::try_from(time).ok()) else { return false };
         let temporary = self.0.with_extension("new");
         let written =
             std::fs::write(&temporary, format!("{time:.0}\n")).and_then(|()| std::fs::rename(&temporary, &self.0));

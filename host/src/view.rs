@@ -30,6 +30,7 @@ mod watch_start;
 mod watchers;
 mod whole_state;
 
+pub(crate) use self::api_services::is_built_in;
 pub(crate) use self::event::{Cause, ViewEvent, converted, frame, list_item};
 pub use self::metrics::CacheMetrics;
 pub(crate) use self::object::{ViewObject, ViewOutcome};

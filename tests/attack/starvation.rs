@@ -2,8 +2,12 @@
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{Method, Response};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE, streamed};
@@ -68,7 +72,8 @@ async fn unread_logs_silence_no_watch_and_their_number_is_bounded() {
     let mut open = unread(&weir, 100).await;
     // The attacker has its share: a further request waits, and gets 429.
     let late = open[0].0.send(Method::GET, LOG, "").await;
-    assert_eq!(late.status(), 429);
+    // client-go tries again only after what this header says.
+    assert_eq!((late.status().as_u16(), late.headers().get("retry-after")), (429, Some(&"1".parse().unwrap())));
     let during = weir.resident();
     eprintln!("100 unread logs: {before:.1} MiB before, {during:.1} MiB with them");
     assert!(during < before + 100.0, "{before:.1} MiB before, {during:.1} MiB with them");
@@ -105,6 +110,41 @@ async fn unread(weir: &Daemon, count: usize) -> Vec<(Client, Response<Incoming>)
         open.push((client.clone(), client.send(Method::GET, LOG, "").await));
     }
     open
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_watches_that_hold_nothing_are_not_ended_for_memory() {
+    // Two windows fit into it.
+    let (server, weir, _logs) = noisy(|setup| setup.flag("--response-memory", "1Mi")).await;
+    let stream = TcpStream::connect(weir.url().strip_prefix("http://").unwrap()).await.unwrap();
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    // The client takes a byte of each answer, and then nothing.
+    builder.initial_stream_window_size(1);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut watches = Vec::new();
+    for _ in 0..8 {
+        let request = Request::get(format!("{}/api/v1/services?watch=true", weir.url()));
+        let request = request.header("user-agent", "slow/1").header("authorization", "Bearer slow");
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        watches.push(sender.clone().send_request(request).await.unwrap().into_body());
+    }
+    // A log is a window of bytes: three of them are too many, whatever else is slow.
+    let _open = unread(&weir, 3).await;
+    weir.logged("response given up").await;
+    server.store().put(service("late", "ClusterIP")).unwrap();
+    for mut watch in watches {
+        let mut text = Vec::new();
+        let seen = async {
+            while !text.windows(4).any(|word| word == b"late") {
+                let frame = watch.frame().await.expect("the watch goes on").expect("the watch is not given up");
+                text.extend_from_slice(frame.data_ref().unwrap());
+            }
+        };
+        tokio::time::timeout(PATIENCE, seen).await.expect("its events arrive when it reads on");
+    }
+    let log = weir.log_text();
+    assert!(log.matches("response given up").count() <= 3, "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

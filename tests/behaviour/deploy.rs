@@ -191,6 +191,15 @@ fn a_replaced_pod_finds_the_serving_certificate_of_its_predecessor() {
         let volumes = spec["volumes"].as_array().unwrap();
         let cache = volumes.iter().find(|volume| volume["name"] == "cache").unwrap();
         assert_eq!(cache["hostPath"]["path"], "/var/cache/weir", "{file}");
+        // A copy of the one without the other is useless.
+        let key = volumes.iter().find(|volume| volume["name"] == "cache-key").unwrap();
+        assert_eq!(key["hostPath"]["path"], "/var/lib/weir", "{file}");
+        let mounts = spec["containers"][0]["volumeMounts"].as_array().unwrap();
+        assert!(
+            mounts.iter().any(|mount| mount["name"] == "cache-key" && mount["mountPath"] == "/var/lib/weir"),
+            "{file}"
+        );
+        assert!(text(file).contains("--cache-key-dir=/var/lib/weir\n"), "{file}");
     }
 }
 

@@ -14,6 +14,7 @@ const SERVICES: &str = "/api/v1/services";
 const GUESTS: &[(&str, &str)] = &[
     ("endless-loop", "time"),
     ("memory-growth", "memory"),
+    ("wasi-handles", "memory"),
     ("deep-recursion", "stack"),
     ("huge-result", "trap"),
     ("bad-handle", "trap"),

@@ -83,7 +83,7 @@ fn lint_finds_nothing() {
 fn normalized(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
-        labels.retain(|label, _| label == "app.kubernetes.io/name");
+        labels.retain(|label, _| label == "app.kubernetes.io/name" || label.starts_with("pod-security."));
     }
     if object["rules"].is_array() {
         object["rules"] = json!(permissions(&object));
@@ -215,6 +215,20 @@ fn values_of_the_operator_are_flags_and_permissions() {
     assert_eq!(places, ["a", "b", "default"].into());
     for binding in objects.iter().filter(|object| object["roleRef"]["name"] == "weir-operator") {
         assert_eq!(binding["subjects"][0]["namespace"], "a");
+    }
+}
+
+/// A template that is not used costs no permission.
+#[test]
+fn without_ingress_nginx_the_operator_may_write_no_webhook() {
+    let Some(helm) = Helm::new() else { return };
+    for (templates, bound) in [("[\"traefik\"]", &["weir-ingress-traefik"][..]), ("[]", &[])] {
+        let objects = helm.objects(&["operator.enabled=true", &format!("operator.templates={templates}")]);
+        let all: Vec<_> = objects.iter().flat_map(permissions).collect();
+        let with = |verb: &str| all.iter().filter(|permission| permission.starts_with(verb)).collect::<Vec<_>>();
+        assert!(!with("create validatingwebhook").iter().any(|_| true), "{all:?}");
+        let expected = bound.iter().map(|role| format!("bind clusterroles.rbac.authorization.k8s.io/{role}"));
+        assert_eq!(with("bind "), expected.collect::<Vec<_>>().iter().collect::<Vec<_>>());
     }
 }
 

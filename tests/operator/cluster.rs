@@ -49,6 +49,8 @@ impl Cluster {
         cluster.manifest("namespaces.yaml").await;
         cluster.manifest("crd.yaml").await;
         cluster.manifest("rbac.yaml").await;
+        cluster.manifest("rbac-ingress-nginx.yaml").await;
+        cluster.manifest("policy.yaml").await;
         cluster.manifest("roles.yaml").await;
         let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         cluster.wait(crd, "yurtingresses.apps.openyurt.io", |crd| is_true(crd?, "Established").then_some(())).await;
@@ -75,7 +77,8 @@ impl Cluster {
             let namespace = object["metadata"]["namespace"].as_str();
             let scope = namespace.map(|name| format!("/namespaces/{name}")).unwrap_or_default();
             let kind = object["kind"].as_str().unwrap().to_lowercase();
-            self.create(&format!("{root}/{version}{scope}/{kind}s"), object).await;
+            let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+            self.create(&format!("{root}/{version}{scope}/{plural}"), object).await;
         }
     }
 

@@ -54,6 +54,14 @@ impl Authority {
         self.sign(Self::server_parameters())
     }
 
+    /// Issues a certificate for a server at 127.0.0.1 that expires after `life`.
+    #[must_use]
+    pub fn server_for(&self, life: Duration) -> Pair {
+        let mut parameters = Self::server_parameters();
+        limit(&mut parameters, life);
+        self.sign(parameters)
+    }
+
     /// Issues a certificate for a server at this address.
     #[must_use]
     pub fn server_at(&self, address: &str) -> Pair {

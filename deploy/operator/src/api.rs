@@ -243,7 +243,18 @@ mod tests {
         let kustomization = read("kustomization.yaml");
         let named: Vec<_> =
             kustomization["resources"].as_array().unwrap().iter().map(|file| file.as_str().unwrap()).collect();
-        assert_eq!(named, ["namespaces.yaml", "crd.yaml", "rbac.yaml", "roles.yaml", "deployment.yaml"]);
+        assert_eq!(
+            named,
+            [
+                "namespaces.yaml",
+                "crd.yaml",
+                "rbac.yaml",
+                "rbac-ingress-nginx.yaml",
+                "policy.yaml",
+                "roles.yaml",
+                "deployment.yaml"
+            ]
+        );
         for file in named {
             read(file);
         }

@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use crate::{Document, Error, Path};
 
@@ -33,6 +33,16 @@ type Mark = (u64, u64);
 
 /// The fingerprint of a value that cannot be read.
 const UNREADABLE: u64 = 0x7265_6164_6572_726f;
+
+/// The key of the fingerprints of selections: SipHash with one random key per process. Whoever may name objects can not make two
+/// selections that have the same fingerprint, which a filter would take for the same objects.
+static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// A hasher for the fingerprint of what tenants choose. Equal input has an equal fingerprint for the life of the process.
+#[must_use]
+pub fn keyed_hasher() -> DefaultHasher {
+    KEY.build_hasher()
+}
 
 /// The cached reads.
 #[derive(Default)]
@@ -114,16 +124,20 @@ impl Selection {
     /// The error of the first object that fails, like [`Document::fingerprint`].
     pub fn fingerprint(&self, at: &Path) -> Result<u64, Error> {
         self.memory.fingerprint(at, || {
-            self.objects.iter().try_fold(self.objects.len() as u64, |sum, object| {
-                Ok(sum.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ object.fingerprint(at)?)
-            })
+            let mut hasher = keyed_hasher();
+            self.objects.len().hash(&mut hasher);
+            for object in &self.objects {
+                object.fingerprint(at)?.hash(&mut hasher);
+            }
+            Ok(hasher.finish())
         })
     }
 
     /// Returns the fingerprint of the objects' namespaces and names.
     pub fn identity(&self) -> u64 {
         *self.identity.get_or_init(|| {
-            let mut hasher = foldhash::fast::FixedState::default().build_hasher();
+            let mut hasher = keyed_hasher();
+            self.objects.len().hash(&mut hasher);
             for object in &self.objects {
                 object.document.namespace().ok().flatten().hash(&mut hasher);
                 object.document.name().ok().hash(&mut hasher);
@@ -135,7 +149,9 @@ impl Selection {
     /// Returns the fingerprint of the objects' identity and of the values at a path. Values that cannot be read have a
     /// fixed fingerprint.
     pub fn value(&self, at: &Path) -> u64 {
-        self.fingerprint(at).unwrap_or(UNREADABLE).rotate_left(1) ^ self.identity()
+        let mut hasher = keyed_hasher();
+        (self.fingerprint(at).unwrap_or(UNREADABLE), self.identity()).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Returns whether the read of a path has this mark. No path stands for the identity of the objects.
@@ -209,6 +225,32 @@ mod tests {
         }
         assert!(object.text(&path("short[*]")).is_err(), "text needs a path without [*]");
         assert_eq!(object.memory.get(Some(&path("long")), |known| known.text.clone()), None, "it is too long");
+    }
+
+    #[test]
+    fn nobody_can_compute_the_fingerprints_of_selections() {
+        let named = |name: &str| {
+            Arc::new(CachedObject::new(Document::json(format!(r#"{{"metadata":{{"name":"{name}"}},"x":"y"}}"#).into())))
+        };
+        let (one, same, other) = (
+            Selection::new(vec![named("a"), named("b")]),
+            Selection::new(vec![named("a"), named("b")]),
+            Selection::new(vec![named("b"), named("a")]),
+        );
+        assert_eq!((one.identity(), one.value(&path("x"))), (same.identity(), same.value(&path("x"))));
+        assert_ne!(one.identity(), other.identity());
+        assert_ne!(one.value(&path("x")), other.value(&path("x")), "other objects with the same values");
+        // With a known key, whoever names objects can look for two selections that collide.
+        let mut known = foldhash::fast::FixedState::default().build_hasher();
+        for name in ["a", "b"] {
+            None::<std::borrow::Cow<'_, str>>.hash(&mut known);
+            Some(std::borrow::Cow::Borrowed(name)).hash(&mut known);
+        }
+        assert_ne!(one.identity(), known.finish());
+        let folded = one.objects().iter().try_fold(2_u64, |sum, object| {
+            Ok::<_, Error>(sum.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ object.fingerprint(&path("x"))?)
+        });
+        assert_ne!(one.fingerprint(&path("x")).unwrap(), folded.unwrap());
     }
 
     #[test]

@@ -45,7 +45,7 @@ mod split;
 mod string_set;
 mod value;
 
-pub use cached::{CachedObject, Selection};
+pub use cached::{CachedObject, Selection, keyed_hasher};
 pub use column::Column;
 pub use document::{Checkpoint, Document};
 pub use error::Error;

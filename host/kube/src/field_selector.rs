@@ -1,9 +1,14 @@
-//! Kubernetes field selectors, for example `metadata.name=a,spec.nodeName!=b`.
+//! Kubernetes field selectors, for example `metadata.name=a,spec.nodeName!=b`, parsed as `fields.ParseSelector` of
+//! apimachinery does.
 //!
-//! The API server knows a few fields of each kind. [`FieldSelector::is_supported`] tells which ones Weir evaluates as the
-//! server does (`pkg/registry/core/*/strategy.go`, `pkg/apis/core/v1/conversion.go`); requests with others go upstream.
+//! The API server knows a few fields of each kind. [`FieldSelector::support`] tells which ones Weir evaluates as the server
+//! does; requests with others go upstream.
 
-use crate::GroupResource;
+mod support;
+
+use std::fmt;
+
+pub use self::support::FieldSupport;
 
 /// Requirements on the fields of an object. The empty selector matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,18 +23,46 @@ struct FieldRequirement {
 
 /// A syntax error in a field selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("field selector: {0:?} is not a requirement of the form field=value or field!=value")]
+#[error(
+    "{0:?} is not a requirement of the form field=value or field!=value, with a backslash before each , = and \\ of the value"
+)]
 pub struct FieldSelectorError(String);
 
+impl FieldSelectorError {
+    /// Clients choose the length of a term.
+    fn of(term: &str) -> Self {
+        Self(term.chars().take(100).collect())
+    }
+}
+
 impl FieldSelector {
-    /// Parses comma-separated requirements: `field=value`, `field==value`, `field!=value`. A backslash escapes a comma,
-    /// an equals sign and a backslash.
+    /// Parses comma-separated requirements: `field=value`, `field==value`, `field!=value`. Spaces count. In a value, a
+    /// backslash escapes a comma, an equals sign and a backslash, and must.
     ///
     /// # Errors
-    /// A requirement has no operator or no field.
+    /// A requirement has no operator, or its value an invalid escape or an unescaped equals sign.
     pub fn parse(text: &str) -> Result<Self, FieldSelectorError> {
-        let requirements = split_unescaped(text).into_iter().filter(|part| !part.trim().is_empty());
-        requirements.map(|part| requirement(&part).ok_or(FieldSelectorError(part))).collect::<Result<_, _>>().map(Self)
+        let mut terms: Vec<&str> = split_unescaped(text).into_iter().filter(|term| !term.is_empty()).collect();
+        // In this order, as the server: the first requirement of `metadata.name` decides what is authorized.
+        terms.sort_unstable();
+        let requirements = terms.into_iter().map(|term| requirement(term).ok_or_else(|| FieldSelectorError::of(term)));
+        // `=` requires nothing.
+        let is_empty = |found: &FieldRequirement| found.field.is_empty() && found.value.is_empty();
+        let requirements = requirements.filter(|found| !found.as_ref().is_ok_and(is_empty));
+        requirements.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The selector `field=value`.
+    #[must_use]
+    pub fn equal(field: &str, value: &str) -> Self {
+        Self(vec![FieldRequirement { field: field.to_owned(), value: value.to_owned(), equal: true }])
+    }
+
+    /// The value that the selector demands of a field, by its first requirement with `=`.
+    #[must_use]
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        let demands = |requirement: &&FieldRequirement| requirement.equal && requirement.field == field;
+        self.0.iter().find(demands).map(|requirement| requirement.value.as_str())
     }
 
     /// Whether the fields meet every requirement. `field` returns the value of a field, empty if it is absent.
@@ -43,73 +76,63 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// Whether Weir evaluates all requirements as the API server does.
-    #[must_use]
-    pub fn is_supported(&self, resource: &GroupResource) -> bool {
-        self.0.iter().all(|requirement| supported(resource, &requirement.field))
+    /// The fields of the requirements.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|requirement| requirement.field.as_str())
     }
 }
 
-/// Whether the value of the field is the text at the same path of the object, on the API server, too.
-fn supported(resource: &GroupResource, field: &str) -> bool {
-    if matches!(field, "metadata.name" | "metadata.namespace") {
-        return true;
+/// The normal form: equal selectors have the same, and parsing it gives the selector again.
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, FieldRequirement { field, value, equal }) in self.0.iter().enumerate() {
+            let (comma, operator) = (if index == 0 { "" } else { "," }, if *equal { "=" } else { "!=" });
+            write!(f, "{comma}{field}{operator}")?;
+            for char in value.chars() {
+                let escape = if matches!(char, '\\' | ',' | '=') { "\\" } else { "" };
+                write!(f, "{escape}{char}")?;
+            }
+        }
+        Ok(())
     }
-    let fields: &[&str] = match (resource.group.as_str(), resource.resource.as_str()) {
-        ("", "pods") => &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-        ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "namespaces") => &["status.phase"],
-        ("", "secrets") => &["type"],
-        _ => &[],
-    };
-    fields.contains(&field)
 }
 
 /// Splits at commas that no backslash escapes. Keeps the escapes.
-fn split_unescaped(text: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
+fn split_unescaped(text: &str) -> Vec<&str> {
     let mut escaped = false;
-    for char in text.chars() {
-        if char == ',' && !escaped {
-            parts.push(String::new());
-            continue;
-        }
+    text.split(|char| {
+        let splits = char == ',' && !escaped;
         escaped = char == '\\' && !escaped;
-        if let Some(part) = parts.last_mut() {
-            part.push(char);
-        }
-    }
-    parts
+        splits
+    })
+    .collect()
 }
 
-fn requirement(text: &str) -> Option<FieldRequirement> {
-    let (field, value, equal) = if let Some((field, value)) = text.split_once("!=") {
-        (field, value, false)
-    } else if let Some((field, value)) = text.split_once("==") {
-        (field, value, true)
-    } else {
-        let (field, value) = text.split_once('=')?;
-        (field, value, true)
+/// Splits at the first operator. What is before it is the field, whatever it looks like.
+fn requirement(term: &str) -> Option<FieldRequirement> {
+    let equals = term.find('=')?;
+    // A `!` counts only directly before the first `=`.
+    let (field, rest) = term.split_at_checked(equals)?;
+    let (field, value, equal) = match (field.strip_suffix('!'), rest.strip_prefix("==")) {
+        (Some(field), _) => (field, rest.strip_prefix('=')?, false),
+        (None, Some(value)) => (field, value, true),
+        (None, None) => (field, rest.strip_prefix('=')?, true),
     };
-    let field = field.trim();
-    (!field.is_empty()).then(|| FieldRequirement { field: field.to_owned(), value: unescaped(value.trim()), equal })
+    Some(FieldRequirement { field: field.to_owned(), value: unescaped(value)?, equal })
 }
 
-fn unescaped(text: &str) -> String {
+/// Resolves the escapes of a value; `None` if one is invalid or missing.
+fn unescaped(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
-        out.push(if char == '\\' { chars.next().unwrap_or('\\') } else { char });
+        out.push(match char {
+            '\\' => chars.next().filter(|escaped| matches!(escaped, '\\' | ',' | '='))?,
+            ',' | '=' => return None,
+            char => char,
+        });
     }
-    out
+    Some(out)
 }
 
 #[cfg(test)]
@@ -129,6 +152,8 @@ mod tests {
     fn requirements_are_joined_by_and() {
         for (selector, expected) in [
             ("", true),
+            (",,", true),
+            ("=", true),
             ("spec.nodeName=edge", true),
             ("spec.nodeName==edge", true),
             ("spec.nodeName!=edge", false),
@@ -136,24 +161,43 @@ mod tests {
             (r"metadata.name=a\,b,spec.nodeName=other", false),
             ("status.phase=", true),
             ("spec.clusterIP!=None", true),
+            ("spec.nodeName= edge", false),
+            (" spec.nodeName=edge", false),
+            ("spec.nodeName=ed\nge", false),
         ] {
             assert_eq!(matches(selector), expected, "{selector}");
         }
     }
 
     #[test]
-    fn a_requirement_without_operator_is_an_error() {
-        for selector in ["a", "=b", "a=b,c"] {
+    fn what_apimachinery_does_not_parse_is_an_error() {
+        for selector in ["a", " ", "a=b,c", "a!==b", "a===b", "a=b=c", r"a=b\", r"a=\b", r"a=b\,c\", "a!b"] {
             assert!(FieldSelector::parse(selector).is_err(), "{selector}");
         }
     }
 
     #[test]
-    fn fields_that_the_server_computes_are_not_supported() {
-        let selector = |text| FieldSelector::parse(text).unwrap();
-        let (pods, services) = (GroupResource::new("pods", ""), GroupResource::new("services", ""));
-        assert!(selector("spec.nodeName=a,metadata.name=b").is_supported(&pods));
-        assert!(!selector("spec.nodeName=a").is_supported(&services));
-        assert!(!selector("spec.hostNetwork=true").is_supported(&pods), "absent means false");
+    fn equal_selectors_have_the_same_normal_form() {
+        for (selector, normal) in [
+            ("a==b", "a=b"),
+            ("b=1,a!=2", "a!=2,b=1"),
+            (r"a=x\=y\,z\\", r"a=x\=y\,z\\"),
+            ("a!b=c", "a!b=c"),
+            ("=b", "=b"),
+            (",a=b,=,", "a=b"),
+        ] {
+            let parsed = FieldSelector::parse(selector).unwrap();
+            assert_eq!(parsed.to_string(), normal, "{selector}");
+            assert_eq!(FieldSelector::parse(normal).unwrap(), parsed, "{selector}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_requirement_of_a_field_is_the_one_that_is_authorized() {
+        let exact = |text| FieldSelector::parse(text).unwrap().exact("metadata.name").map(str::to_owned);
+        assert_eq!(exact("metadata.name=b,metadata.name=a").as_deref(), Some("a"));
+        assert_eq!(exact("metadata.name=b,metadata.name==c").as_deref(), Some("c"), "`=` is before `b`");
+        assert_eq!(exact("metadata.name!=b"), None);
+        assert_eq!(exact("metadata.name=").as_deref(), Some(""));
     }
 }

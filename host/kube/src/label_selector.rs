@@ -1,6 +1,12 @@
-//! Kubernetes label selectors, for example `app=web,tier in (a,b),!canary`.
+//! Kubernetes label selectors, for example `app=web,tier in (a,b),!canary`, parsed as `labels.Parse` of apimachinery does.
 //!
 //! A selector is parsed once and owns its text.
+
+mod parser;
+
+use std::fmt;
+
+use self::parser::Parser;
 
 /// Requirements on the labels of an object. The empty selector matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +28,10 @@ enum LabelOperator {
     In(Vec<String>),
     /// The object does not have the label, or has it with another value.
     NotIn(Vec<String>),
+    /// The object has the label with a greater integer.
+    Greater(i64),
+    /// The object has the label with a smaller integer.
+    Less(i64),
 }
 
 /// A syntax error in a label selector.
@@ -35,25 +45,15 @@ pub struct SelectorError {
 }
 
 impl LabelSelector {
-    /// Parses comma-separated requirements: `key`, `!key`, `key=value`, `key==value`, `key!=value`,
-    /// `key in (a,b)`, `key notin (a,b)`.
+    /// Parses comma-separated requirements: `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`,
+    /// `key notin (a,b)`, `key>1`, `key<1`.
+    ///
+    /// # Errors
+    /// What the API server refuses, too: the syntax, or an invalid key or value.
     pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
-        let mut parser = SelectorParser { text, at: 0 };
-        let mut all = Vec::new();
-        parser.space();
-        if parser.rest().is_empty() {
-            return Ok(LabelSelector(all));
-        }
-        loop {
-            all.push(parser.requirement()?);
-            parser.space();
-            if parser.rest().is_empty() {
-                return Ok(LabelSelector(all));
-            }
-            if !parser.eat(",") {
-                return parser.refuse("expected a comma");
-            }
-        }
+        let mut requirements = Parser::new(text).requirements()?;
+        requirements.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(LabelSelector(requirements))
     }
 
     /// Whether the labels meet every requirement. `label` returns the value of a label.
@@ -67,6 +67,8 @@ impl LabelSelector {
                 LabelOperator::DoesNotExist => value.is_none(),
                 LabelOperator::In(values) => among(values),
                 LabelOperator::NotIn(values) => !among(values),
+                LabelOperator::Greater(bound) => integer(value).is_some_and(|value| value > *bound),
+                LabelOperator::Less(bound) => integer(value).is_some_and(|value| value < *bound),
             }
         })
     }
@@ -77,107 +79,32 @@ impl LabelSelector {
     }
 }
 
-struct SelectorParser<'a> {
-    text: &'a str,
-    at: usize,
+/// The normal form: equal selectors have the same, and parsing it gives the selector again.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, LabelRequirement { key, operator }) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "," })?;
+            match operator {
+                LabelOperator::Exists => f.write_str(key),
+                LabelOperator::DoesNotExist => write!(f, "!{key}"),
+                LabelOperator::In(values) => match values.as_slice() {
+                    [value] => write!(f, "{key}={value}"),
+                    values => write!(f, "{key} in ({})", values.join(",")),
+                },
+                LabelOperator::NotIn(values) => match values.as_slice() {
+                    [value] => write!(f, "{key}!={value}"),
+                    values => write!(f, "{key} notin ({})", values.join(",")),
+                },
+                LabelOperator::Greater(bound) => write!(f, "{key}>{bound}"),
+                LabelOperator::Less(bound) => write!(f, "{key}<{bound}"),
+            }?;
+        }
+        Ok(())
+    }
 }
 
-impl<'a> SelectorParser<'a> {
-    fn requirement(&mut self) -> Result<LabelRequirement, SelectorError> {
-        self.space();
-        let absent = self.eat("!");
-        self.space();
-        let key = self.word();
-        if key.is_empty() {
-            return self.refuse("expected a label key");
-        }
-        let key = key.to_owned();
-        if absent {
-            return Ok(LabelRequirement { key, operator: LabelOperator::DoesNotExist });
-        }
-        let spaced = self.space();
-        let operator = if self.eat("==") || self.eat("=") {
-            LabelOperator::In(vec![self.value()?])
-        } else if self.eat("!=") {
-            LabelOperator::NotIn(vec![self.value()?])
-        } else if spaced && self.keyword("in") {
-            LabelOperator::In(self.set()?)
-        } else if spaced && self.keyword("notin") {
-            LabelOperator::NotIn(self.set()?)
-        } else {
-            LabelOperator::Exists
-        };
-        Ok(LabelRequirement { key, operator })
-    }
-
-    /// Parses `(a,b)`. A value may be empty.
-    fn set(&mut self) -> Result<Vec<String>, SelectorError> {
-        self.space();
-        if !self.eat("(") {
-            return self.refuse("expected (");
-        }
-        let mut values = Vec::new();
-        loop {
-            values.push(self.value()?);
-            if self.eat(")") {
-                return Ok(values);
-            }
-            if !self.eat(",") {
-                return self.refuse("expected , or )");
-            }
-        }
-    }
-
-    fn value(&mut self) -> Result<String, SelectorError> {
-        self.space();
-        let value = self.word().to_owned();
-        self.space();
-        match self.rest().chars().next() {
-            None | Some(',' | ')') => Ok(value),
-            _ => self.refuse("not a label value"),
-        }
-    }
-
-    fn keyword(&mut self, word: &str) -> bool {
-        let start = self.at;
-        let found = self.word() == word;
-        if !found {
-            self.at = start;
-        }
-        found
-    }
-
-    /// Parses a label key or value; the result may be empty.
-    fn word(&mut self) -> &'a str {
-        let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-        let rest = self.rest();
-        let word = rest.get(..rest.find(|c| !part(c)).unwrap_or(rest.len())).unwrap_or_default();
-        self.at += word.len();
-        word
-    }
-
-    fn rest(&self) -> &'a str {
-        self.text.get(self.at..).unwrap_or_default()
-    }
-
-    fn space(&mut self) -> bool {
-        let rest = self.rest();
-        let skipped = rest.len() - rest.trim_start().len();
-        self.at += skipped;
-        skipped > 0
-    }
-
-    fn eat(&mut self, token: &str) -> bool {
-        let found = self.rest().starts_with(token);
-        if found {
-            self.at += token.len();
-        }
-        found
-    }
-
-    fn refuse<T>(&self, reason: &'static str) -> Result<T, SelectorError> {
-        Err(SelectorError { position: self.at, reason })
-    }
+fn integer(value: Option<&str>) -> Option<i64> {
+    value?.parse().ok()
 }
 
 #[cfg(test)]
@@ -191,7 +118,7 @@ mod tests {
 
     #[test]
     fn each_operator_follows_the_kubernetes_rules() {
-        let labels = [("app", "web"), ("tier", "a"), ("empty", ""), ("x.io/in", "1")];
+        let labels = [("app", "web"), ("tier", "a"), ("empty", ""), ("x.io/in", "1"), ("in", "notin")];
         for yes in [
             "",
             " ",
@@ -211,6 +138,16 @@ mod tests {
             "x.io/in=1",
             "x.io/in in (1)",
             "app,!none",
+            "app in (web,,,)",
+            "app in (,,web)",
+            "empty in ()",
+            "empty in (,)",
+            "in in (notin)",
+            "in=notin",
+            "x.io/in>0",
+            "x.io/in < 2",
+            "app=\0web",
+            "app=web\n",
         ] {
             assert!(matches(yes, &labels), "{yes}");
         }
@@ -225,6 +162,9 @@ mod tests {
             "none in (a)",
             "app,none",
             "empty=x",
+            "x.io/in>1",
+            "app>1",
+            "none<1",
         ] {
             assert!(!matches(no, &labels), "{no}");
         }
@@ -232,6 +172,7 @@ mod tests {
 
     #[test]
     fn a_syntax_error_names_its_position() {
+        let long = "a".repeat(64);
         for (text, position) in [
             (",", 0),
             ("app=web,", 8),
@@ -239,13 +180,50 @@ mod tests {
             ("a in", 4),
             ("a in b", 5),
             ("a in (b", 7),
+            ("a in (b c)", 8),
             ("=a", 0),
             ("!", 1),
+            ("!a=b", 2),
             ("a=b=c", 3),
-            ("a>1", 1),
+            ("a>b", 1),
+            ("a>", 1),
+            ("a>9223372036854775808", 1),
+            ("a>-1", 2),
             ("a in (b))", 8),
+            ("a in (b,,)", 9),
+            ("a in (,,)", 8),
+            ("a/b/c", 0),
+            ("/a", 0),
+            ("a/", 0),
+            ("A/b", 0),
+            ("-a", 0),
+            ("a=b/c", 2),
+            ("a=b-", 2),
+            ("a=\u{e4}", 2),
+            (long.as_str(), 0),
+            ("a\u{a0}=b", 0),
+            ("a\0\0b=c,", 0),
         ] {
-            assert_eq!(LabelSelector::parse(text).unwrap_err().position, position, "{text}");
+            match LabelSelector::parse(text) {
+                Err(error) => assert_eq!(error.position, position, "{text}"),
+                Ok(parsed) => assert_eq!((text, parsed.to_string().as_str()), ("a\0\0b=c,", "a")),
+            }
+        }
+    }
+
+    #[test]
+    fn equal_selectors_have_the_same_normal_form() {
+        for (text, normal) in [
+            ("b , a==1", "a=1,b"),
+            ("a in (c, b,c)", "a in (b,c)"),
+            ("a in (b)", "a=b"),
+            ("a notin ()", "a!="),
+            ("!a,b!=c,d>1,e<2", "!a,b!=c,d>1,e<2"),
+            ("a notin (,b)", "a notin (,b)"),
+        ] {
+            let parsed = LabelSelector::parse(text).unwrap();
+            assert_eq!(parsed.to_string(), normal, "{text}");
+            assert_eq!(LabelSelector::parse(normal).unwrap(), parsed, "{text}");
         }
     }
 }

@@ -5,11 +5,12 @@
 //! direction only:
 //!
 //! ```text
-//! negotiation ─► request_info ─► verb, group_resource
+//! negotiation ─► request_info ─► verb, field_selector, label_selector, go_text
+//! field_selector ─► group_resource
 //! lookup ─► group_resource
 //! credential ─► go_text
 //! impersonation ─► request_info
-//! label_selector, interface_address, node_user, pod_status
+//! interface_address, node_user, pod_status
 //! ```
 
 mod credential;
@@ -27,7 +28,7 @@ mod request_info;
 mod verb;
 
 pub use credential::{Credential, CredentialError, Token, is_websocket};
-pub use field_selector::{FieldSelector, FieldSelectorError};
+pub use field_selector::{FieldSelector, FieldSelectorError, FieldSupport};
 pub use group_resource::{GroupResource, ResourceNameError};
 pub use impersonation::{Impersonation, ImpersonationError};
 pub use interface_address::InterfaceAddress;
@@ -36,5 +37,8 @@ pub use lookup::LookupSpec;
 pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform, accepts_only_tables};
 pub use node_user::{KUBELET, node_of_user};
 pub use pod_status::{InvalidStatus, PodStatus, StatusPatch};
-pub use request_info::{Query, RequestInfo, RequestInfoError, RequestKind, ResourceRequest, client_component};
+pub use request_info::{
+    ListOptions, OptionsError, OptionsErrorKind, Query, RequestInfo, RequestInfoError, RequestKind, ResourceRequest,
+    client_component,
+};
 pub use verb::{Verb, VerbClass};

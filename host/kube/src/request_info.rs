@@ -7,20 +7,26 @@
 //! Memory: a few copies of the request line, which the listener bounds.
 
 mod error;
+mod list_options;
 mod path;
 mod query;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, header};
 use percent_encoding::utf8_percent_encode;
 
 pub use self::error::RequestInfoError;
+pub use self::list_options::{ListOptions, OptionsError, OptionsErrorKind};
 use self::path::SEGMENT;
 pub use self::query::Query;
 pub(crate) use self::query::escapes_are_valid;
-use crate::{GroupResource, Verb, VerbClass};
+use crate::{FieldSupport, GroupResource, Verb, VerbClass};
+
+/// The field that every kind has.
+const NAME: &str = "metadata.name";
 
 /// A parsed request line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +65,20 @@ pub struct ResourceRequest {
     pub subresource: Option<String>,
     /// The path of the collection without the deprecated `watch` prefix. A list and its watch share it.
     pub collection: String,
+    /// The options of a list or a watch, with the name in the path as a field selector; the default for other verbs. An error:
+    /// only the API server can answer.
+    pub options: Result<Arc<ListOptions>, OptionsError>,
+    /// What the API server's authorizer sees beside the path.
+    authorized: AuthorizedQuery,
+}
+
+/// What the API server takes from the query of a request before it authorizes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct AuthorizedQuery {
+    /// The name that the field selector demands.
+    name: Option<String>,
+    field_selector: Option<String>,
+    label_selector: Option<String>,
 }
 
 impl RequestInfo {
@@ -110,6 +130,32 @@ impl RequestInfo {
 }
 
 impl ResourceRequest {
+    /// The name for which the API server authorizes the request: the one in the path, or that which the field selector of a
+    /// list or a watch demands.
+    #[must_use]
+    pub fn authorized_name(&self) -> Option<&str> {
+        self.name.as_deref().or(self.authorized.name.as_deref())
+    }
+
+    /// The field selector that the API server's authorizer considers, as the client has written it. There is none for other
+    /// verbs than list, watch and deletecollection, and for the old paths of watches.
+    #[must_use]
+    pub fn field_selector(&self) -> Option<&str> {
+        self.authorized.field_selector.as_deref()
+    }
+
+    /// The label selector that the API server's authorizer considers; as [`Self::field_selector`].
+    #[must_use]
+    pub fn label_selector(&self) -> Option<&str> {
+        self.authorized.label_selector.as_deref()
+    }
+
+    /// Whether the path names a namespace of the resource. `namespaces/<name>` names a namespace, which is in none.
+    #[must_use]
+    pub fn is_namespaced(&self) -> bool {
+        self.collection.contains("/namespaces/")
+    }
+
     /// The verb class by which match rules select the request.
     ///
     /// `None`: filters never apply, because the subresource does not return the object (`log`, `exec`, `scale`). The
@@ -208,11 +254,11 @@ fn classify(method: &Method, segments: &[String], query: &Query) -> Result<Reque
         Method::DELETE => Verb::Delete,
         _ => Verb::Other,
     };
-    let (mut verb, rest) = match rest {
+    let (mut verb, rest, by_prefix) = match rest {
         ["watch" | "proxy"] => return Err(RequestInfoError::NoResource),
-        ["watch", rest @ ..] => (Verb::Watch, rest),
-        ["proxy", rest @ ..] => (Verb::Proxy, rest),
-        rest => (by_method, rest),
+        ["watch", rest @ ..] => (Verb::Watch, rest, true),
+        ["proxy", rest @ ..] => (Verb::Proxy, rest, true),
+        rest => (by_method, rest, false),
     };
     let mut collection = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let (namespace, parts) = match rest {
@@ -229,15 +275,18 @@ fn classify(method: &Method, segments: &[String], query: &Query) -> Result<Reque
     let name = parts.next();
     let subresource = if verb == Verb::Proxy { None } else { parts.next() };
     let _ = write!(collection, "/{resource}");
+    let decoded = ListOptions::decode(query);
     if name.is_none() {
+        let is_watch = decoded.as_ref().map_or_else(|_| query.flag_of_malformed("watch"), |options| options.watch);
         verb = match verb {
-            Verb::Get if query.flag("watch") => Verb::Watch,
+            Verb::Get if is_watch => Verb::Watch,
             Verb::Get => Verb::List,
             Verb::Delete => Verb::DeleteCollection,
             other => other,
         };
     }
-    Ok(RequestKind::Resource(ResourceRequest {
+    let authorized = authorized(query, decoded.as_ref().ok(), verb, by_prefix);
+    let request = ResourceRequest {
         verb,
         resource: GroupResource::new(resource, group),
         version: version.to_owned(),
@@ -245,7 +294,53 @@ fn classify(method: &Method, segments: &[String], query: &Query) -> Result<Reque
         name: name.map(str::to_owned),
         subresource: subresource.map(str::to_owned),
         collection,
-    }))
+        options: Ok(Arc::default()),
+        authorized,
+    };
+    let options = options(&request, query, decoded).map(Arc::new);
+    Ok(RequestKind::Resource(ResourceRequest { options, ..request }))
+}
+
+/// What the authorizer gets from the query. A watch by an old path has none: such a path may name one object, and the server
+/// does not select there consistently.
+fn authorized(query: &Query, decoded: Option<&ListOptions>, verb: Verb, by_prefix: bool) -> AuthorizedQuery {
+    if by_prefix || !matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+        return AuthorizedQuery::default();
+    }
+    let selector = |key| query.first(key).filter(|selector| !selector.is_empty()).map(str::to_owned);
+    let name = decoded.filter(|_| verb != Verb::DeleteCollection).and_then(|options| options.fields.exact(NAME));
+    // `IsValidPathSegmentName`
+    let is_name = |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']);
+    AuthorizedQuery {
+        name: name.filter(is_name).map(str::to_owned),
+        field_selector: selector("fieldSelector"),
+        label_selector: selector("labelSelector"),
+    }
+}
+
+/// The options of a request, checked in the order of the API server.
+fn options(
+    request: &ResourceRequest,
+    query: &Query,
+    decoded: Result<ListOptions, OptionsError>,
+) -> Result<ListOptions, OptionsError> {
+    match request.verb {
+        Verb::List | Verb::Watch => {}
+        Verb::Get if query.flag("export") => {
+            return Err(OptionsError::malformed("export", "it is no longer supported"));
+        }
+        _ => return Ok(ListOptions::default()),
+    }
+    let mut options = decoded?;
+    options.validate()?;
+    if let FieldSupport::Refused(field) = options.fields.support(&request.resource, request.is_namespaced()) {
+        return Err(OptionsError::malformed("fieldSelector", format!("field label not supported: {field}")));
+    }
+    if let Some(name) = request.authorized_name() {
+        options.restrict_to(name)?;
+    }
+    options.check_meaning(request.verb == Verb::Watch)?;
+    Ok(options)
 }
 
 #[cfg(test)]

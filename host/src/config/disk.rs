@@ -21,6 +21,8 @@ pub struct DiskCacheConfig {
     pub commit_size: u64,
     /// The encryption key. Without it, a generated key beside the cache directory is used.
     pub key_file: Option<PathBuf>,
+    /// The directory of the generated key. Without it, the key is beside the cache directory.
+    pub key_dir: Option<PathBuf>,
 }
 
 impl DiskCacheConfig {
@@ -39,8 +41,12 @@ impl DiskCacheConfig {
         if flags.cache_key_file.is_some() && flags.cache_dir.is_none() {
             errors.push("--cache-key-file: needs --cache-dir, where the encrypted cache is".to_owned());
         }
+        if flags.cache_key_dir.is_some() && flags.cache_dir.is_none() {
+            errors.push("--cache-key-dir: needs --cache-dir, where the encrypted cache is".to_owned());
+        }
         let size = size.filter(|size| *size > 0)?;
-        let (directory, key_file) = (flags.cache_dir.clone()?, flags.cache_key_file.clone());
-        Some(Self { directory, size, commit_interval: commit_interval?, commit_size: commit_size?, key_file })
+        let (key_file, key_dir) = (flags.cache_key_file.clone(), flags.cache_key_dir.clone());
+        let (directory, commit_interval, commit_size) = (flags.cache_dir.clone()?, commit_interval?, commit_size?);
+        Some(Self { directory, size, commit_interval, commit_size, key_file, key_dir })
     }
 }

@@ -279,6 +279,12 @@ pub(super) struct ServeFlags {
     /// Key that encrypts Secrets in the watch cache on disk: 32 bytes or 64 hexadecimal digits, in a file of mode 0600 [default: a generated key beside --cache-dir, e.g. /var/cache/weir.key]
     #[arg(long, env = "WEIR_CACHE_KEY_FILE", value_name = "FILE")]
     pub(super) cache_key_file: Option<PathBuf>,
+    /// Directory of the generated key, so that a copy of --cache-dir has none. A key beside --cache-dir moves there. --cache-key-file goes before it [default: beside --cache-dir]
+    #[arg(long, env = "WEIR_CACHE_KEY_DIR", value_name = "DIR")]
+    pub(super) cache_key_dir: Option<PathBuf>,
+    /// How often watch caches are compared with the API server.
+    #[command(flatten)]
+    pub(super) check: super::check::CheckFlags,
     /// Bytes per second that the lists of watch caches may take from the link to the API server, as 64Ki; watches, requests of clients and heartbeats are not limited [default: no limit]
     #[arg(long, env = "WEIR_UPLINK_RATE", value_name = "SIZE")]
     pub(super) uplink_rate: Option<String>,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cached_resources::CachedResources;
+use super::check::CacheCheck;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
 use super::peers::PeersConfig;
@@ -60,6 +61,8 @@ pub struct ServeConfig {
     pub resend: Resend,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
+    /// How watch caches are compared with the API server; `None`: they are not.
+    pub cache_check: Option<CacheCheck>,
     /// Whether kubelet's reports stand in for the API server's objects while it cannot be reached.
     pub local_status: bool,
     /// Whether the state of the filters is a condition of the Node.
@@ -162,6 +165,7 @@ impl ServeConfig {
         let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let resend = Resend::from_flag(&flags.resend, &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
+        let cache_check = flags.check.validate(&mut errors);
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
             errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
         }
@@ -244,6 +248,7 @@ impl ServeConfig {
                 cache_secrets_for: flags.cache_secrets_for.iter().map(|name| name.trim().to_lowercase()).collect(),
                 resend,
                 disk_cache,
+                cache_check,
                 local_status: flags.local_status,
                 node_condition,
                 boot_id_file: flags.boot_id_file,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{Stream, stream};
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt as _;
@@ -16,9 +16,10 @@ use k8s_openapi::api::core::v1::PodCondition;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_store::PeerClient;
-use weir_upstream::{BackOff, Identity, Purpose, RequestHead, jitter, no_request_body};
+use weir_upstream::{AnsweredBy, BackOff, Identity, Purpose, RequestHead, jitter, no_request_body};
 
 use super::endpoints::PodReport;
+use super::peer_lines::Lines;
 use super::state::{LocalPod, LocalStatus, PeerState, State};
 use weir_kube::PodStatus;
 
@@ -34,9 +35,11 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(10);
 /// How long a peer is left alone whose Weir knows no reports.
 const UNSUPPORTED: Duration = Duration::from_secs(300);
-/// The largest message, and the most pods in one: kubelet runs 110 by default.
-const MAX_MESSAGE: usize = 1 << 20;
+/// The most pods of one peer, in a message and in memory, and of all peers: kubelet runs 110 by default.
 const MAX_PODS: usize = 2048;
+const MAX_ALL_PODS: usize = 8192;
+/// The least time between two messages of a peer. One that has more to say is read more slowly.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The longest uid, and the most addresses of a pod.
 const MAX_UID: usize = 64;
 const MAX_ADDRESSES: usize = 16;
@@ -142,7 +145,8 @@ impl LocalStatus {
         let known = self.state().peers.get(peer.node()).and_then(|peer| peer.version);
         let path = known.map_or_else(|| PATH.to_owned(), |version| format!("{PATH}?version={version}"));
         let Ok(path) = path.parse() else { return PeerError::Ended };
-        let head = RequestHead { method: Method::GET, path, headers: HeaderMap::new() };
+        let head =
+            RequestHead { method: Method::GET, path, headers: HeaderMap::new(), answered_by: AnsweredBy::Server };
         let response = peer.upstream().send(Identity::Daemon, Purpose::Watch, head, no_request_body()).await;
         let response = match response {
             Ok(response) => response,
@@ -155,24 +159,25 @@ impl LocalStatus {
             }
             status => return PeerError::Refused(status),
         }
-        let (mut body, mut buffer) = (response.into_body(), BytesMut::new());
+        let (mut body, mut lines, mut earliest) = (response.into_body(), Lines::default(), Instant::now());
         loop {
             let data = match body.frame().await {
                 None => return PeerError::Ended,
                 Some(Err(error)) => return PeerError::Body(error.to_string()),
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
-            buffer.extend_from_slice(&data);
-            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let line = buffer.split_to(end + 1);
+            lines.push(&data);
+            while let Some(line) = match lines.next() {
+                Ok(line) => line,
+                Err(error) => return PeerError::Message(error.to_string()),
+            } {
+                tokio::time::sleep_until(earliest).await;
+                earliest = Instant::now() + PAUSE;
                 if let Err(error) = self.take(peer.node(), &line) {
                     tracing::warn!(peer = %peer.node(), error, "a report of a peer's pods is not valid, it does not count");
                     return PeerError::Message(error);
                 }
                 back_off.reset();
-            }
-            if buffer.len() > MAX_MESSAGE {
-                return PeerError::Message(format!("it has more than {MAX_MESSAGE} bytes"));
             }
         }
     }
@@ -188,7 +193,7 @@ impl LocalStatus {
         let peer = state.peers.entry(node.clone()).or_default();
         (peer.heard, peer.is_supported, peer.version) = (Instant::now(), true, Some(message.version));
         if let Some(reports) = reports {
-            take_reports(&mut state, node, reports);
+            take_reports(&mut state, node, reports)?;
         }
         self.publish(&state);
         Ok(())
@@ -228,6 +233,9 @@ fn reports(pods: BTreeMap<String, PeerPod>) -> Result<BTreeMap<Arc<str>, PodRepo
         if uid.len() > MAX_UID || addresses.as_ref().is_some_and(|addresses| addresses.len() > MAX_ADDRESSES) {
             return Err(format!("pod {:?} is not one", uid.chars().take(MAX_UID).collect::<String>()));
         }
+        if let Some(address) = addresses.iter().flatten().find(|address| !is_pod_address(**address)) {
+            return Err(format!("{address} is no address of a pod"));
+        }
         let status = if ready { "True" } else { "False" };
         let condition =
             PodCondition { type_: "Ready".to_owned(), status: status.to_owned(), ..PodCondition::default() };
@@ -238,8 +246,23 @@ fn reports(pods: BTreeMap<String, PeerPod>) -> Result<BTreeMap<Arc<str>, PodRepo
     pods.into_iter().map(report).collect()
 }
 
+/// Whether kube-apiserver takes an address for an endpoint, and more: no group of machines has one pod.
+fn is_pod_address(address: IpAddr) -> bool {
+    // ::ffff:127.0.0.1 is loopback, too.
+    let address = address.to_canonical();
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(is_link_local || address.is_unspecified() || address.is_loopback() || address.is_multicast())
+}
+
 /// Replaces what a peer has said before. What it says no more, the API server says.
-fn take_reports(state: &mut State, node: &Arc<str>, reports: BTreeMap<Arc<str>, PodReport>) {
+///
+/// # Errors
+/// All peers together say too much.
+fn take_reports(state: &mut State, node: &Arc<str>, reports: BTreeMap<Arc<str>, PodReport>) -> Result<(), String> {
+    make_room(state, node, &reports)?;
     for (uid, pod) in state.pods.iter_mut().filter(|(_, pod)| pod.node == *node) {
         if !reports.contains_key(uid) && !pod.is_accepted {
             (pod.is_accepted, pod.since) = (true, Instant::now());
@@ -254,6 +277,25 @@ fn take_reports(state: &mut State, node: &Arc<str>, reports: BTreeMap<Arc<str>, 
             state.pods.insert(uid, LocalPod::new(node.clone(), "", "", report));
         }
     }
+    Ok(())
+}
+
+/// Drops what the peer says no more, the oldest first, where there is no room for that and what it says.
+fn make_room(state: &mut State, node: &Arc<str>, reports: &BTreeMap<Arc<str>, PodReport>) -> Result<(), String> {
+    let is_peers = |pod: &LocalPod| pod.namespace.is_empty();
+    let others = state.pods.values().filter(|pod| is_peers(pod) && pod.node != *node).count();
+    let room = MAX_PODS.min(MAX_ALL_PODS.saturating_sub(others));
+    let Some(room) = room.checked_sub(reports.len()) else {
+        return Err(format!("with it, all peers together name more than {MAX_ALL_PODS} pods"));
+    };
+    let former = state.pods.iter().filter(|(uid, pod)| pod.node == *node && !reports.contains_key(*uid));
+    let mut former: Vec<_> = former.map(|(uid, pod)| (pod.since, uid.clone())).collect();
+    former.sort_unstable();
+    let superfluous = former.len().saturating_sub(room);
+    for (_, uid) in former.drain(..superfluous) {
+        state.pods.remove(&uid);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -275,15 +317,69 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_no_pod_has_is_refused() {
+        let parse = |address: &str| {
+            let pods = json!({"a": {"addresses": ["10.0.0.1", address], "ready": true}});
+            reports(serde_json::from_value(pods).unwrap())
+        };
+        for address in ["10.1.2.3", "192.0.2.1", "fd00::1", "2001:db8::1", "::ffff:10.0.0.1"] {
+            assert!(parse(address).is_ok(), "{address}");
+        }
+        for address in [
+            "127.0.0.1",
+            "127.1.2.3",
+            "169.254.169.254",
+            "0.0.0.0",
+            "224.0.0.1",
+            "239.1.1.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+        ] {
+            assert!(parse(address).unwrap_err().contains("no address of a pod"), "{address}");
+        }
+    }
+
+    #[test]
+    fn what_peers_say_is_bounded_for_each_and_for_all() {
+        let mut state = State::default();
+        let told = |from: usize, count: usize| -> BTreeMap<Arc<str>, PodReport> {
+            (from..from + count).map(|uid| (uid.to_string().into(), PodReport::Awaited)).collect()
+        };
+        let node: Arc<str> = "a".into();
+        for round in 0..5 {
+            take_reports(&mut state, &node, told(round * 2000, 2000)).unwrap();
+            assert!(state.pods.len() <= MAX_PODS, "{} pods of one peer", state.pods.len());
+        }
+        let current = state.pods.iter().filter(|(_, pod)| !pod.is_accepted).count();
+        assert_eq!(current, 2000, "what it says now counts");
+        for peer in 0..3 {
+            let node: Arc<str> = format!("b{peer}").into();
+            take_reports(&mut state, &node, told(100_000 + peer * 10_000, 2048)).unwrap();
+        }
+        let more = take_reports(&mut state, &"c".into(), told(900_000, 200));
+        assert!(more.unwrap_err().contains("all peers together"));
+        assert!(state.pods.len() <= MAX_ALL_PODS);
+    }
+
+    #[test]
     fn a_peer_replaces_its_own_pods_only() {
         let mut state = State::default();
         let report = || PodReport::Awaited;
         let nodes: [Arc<str>; 2] = ["a".into(), "b".into()];
-        take_reports(&mut state, &nodes[0], BTreeMap::from([("1".into(), report()), ("2".into(), report())]));
-        take_reports(&mut state, &nodes[1], BTreeMap::from([("1".into(), report()), ("3".into(), report())]));
+        let mut take = |node: usize, uids: &[&str]| {
+            let reports = uids.iter().map(|uid| (Arc::from(*uid), report())).collect();
+            take_reports(&mut state, &nodes[node], reports).unwrap();
+        };
+        take(0, &["1", "2"]);
+        take(1, &["1", "3"]);
         let node = |state: &State, uid: &str| state.pods[uid].node.to_string();
         assert_eq!((node(&state, "1"), node(&state, "3")), ("a".to_owned(), "b".to_owned()));
-        take_reports(&mut state, &nodes[0], BTreeMap::from([("1".into(), report())]));
+        take_reports(&mut state, &nodes[0], BTreeMap::from([("1".into(), report())])).unwrap();
         assert!(state.pods["2"].is_accepted && !state.pods["1"].is_accepted && !state.pods["3"].is_accepted);
     }
 }

@@ -2,6 +2,7 @@
 //! here: in the modules directory (`weir save` writes it), in the cache, at a peer. Only then a registry is asked.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::cache::layout_file;
 use super::peer::of_peer;
@@ -10,6 +11,9 @@ use weir_registry::signature::SignaturePolicy;
 use weir_registry::{Credentials, Layout, LayoutError, PullJob, Registries};
 use weir_runtime::PinnedReference;
 use weir_upstream::error_report;
+
+/// The time for all peers together to give a module. Then the registry is asked, whatever they say.
+const ALL_PEERS: Duration = Duration::from_secs(30);
 
 impl Modules {
     pub(super) async fn artifact(
@@ -38,8 +42,12 @@ impl Modules {
                 }
             }
         }
-        if let Some(found) = self.of_peers(reference, policy).await {
-            return Ok(found);
+        match tokio::time::timeout(ALL_PEERS, self.of_peers(reference, policy)).await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(_) => {
+                tracing::warn!(%reference, time = ?ALL_PEERS, "no peer has given the module in time, it is pulled")
+            }
         }
         match self.pulled(reference, policy, progress).await {
             Ok(found) => Ok(found),

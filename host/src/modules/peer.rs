@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, StatusCode};
 use weir_registry::{Layout, MAX_LAYOUT};
 use weir_runtime::Digest;
 use weir_store::PeerClient;
-use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, error_report, no_request_body};
+use weir_upstream::{AnsweredBy, DecodedBody, Identity, Purpose, RequestHead, error_report, no_request_body};
 
 /// Below [`crate::config::PEER_PATH`], the path of modules; a digest follows.
 pub(crate) const PEER_MODULES: &str = "/modules/";
@@ -25,7 +25,8 @@ pub(super) async fn of_peer(peer: &PeerClient, artifact: Digest, waits: bool) ->
     let response = loop {
         let asked = Instant::now();
         let path = format!("{PEER_MODULES}{artifact}{query}").parse().map_err(|error| format!("{error}"))?;
-        let head = RequestHead { method: Method::GET, path, headers: HeaderMap::new() };
+        let head =
+            RequestHead { method: Method::GET, path, headers: HeaderMap::new(), answered_by: AnsweredBy::Server };
         let response = peer.upstream().send(Identity::Daemon, Purpose::Short, head, no_request_body()).await;
         let response = response.map_err(|error| error_report(&error))?;
         match response.status() {

@@ -160,7 +160,8 @@ impl Proxy {
         let path = path.ok_or_else(|| ExplainError::bad_request("the name is no part of a path"))?;
         let mut sent = caller.headers().clone();
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let head = RequestHead { method: Method::GET, path, headers: sent };
+        let answered_by = self.resource_answered_by(object);
+        let head = RequestHead { method: Method::GET, path, headers: sent, answered_by };
         let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.upstream);
         let response =
             self.upstream.send(caller.identity(), Purpose::Short, head, no_request_body()).await.map_err(outage)?;

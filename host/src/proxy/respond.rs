@@ -11,10 +11,11 @@ use tower::BoxError;
 
 use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
+use super::server::head_guard::HeadError;
 use crate::ledger::OverShare;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
-use weir_kube::{RequestInfoError, Verb};
+use weir_kube::{OptionsError, OptionsErrorKind, RequestInfoError, Verb};
 use weir_runtime::Failure;
 use weir_upstream::{RelayError, ResponseBodyError, Upstream, UpstreamError, error_report};
 
@@ -25,9 +26,15 @@ pub(super) enum StatusError {
     /// 400: the URI is ambiguous, so that Weir and the API server could read it differently.
     #[error("weir rejects the request: {0}")]
     Malformed(#[from] RequestInfoError),
+    /// 400 or 422, while no API server can be reached: a list or a watch has a selector or an option that the server refuses.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
     /// 400: `Connection` names a header that must reach the API server.
     #[error("weir rejects the request: {0}")]
     Connection(#[from] NotHopByHop),
+    /// 400, 414 or 431: the head of the request is not HTTP, or too large.
+    #[error("weir rejects the request: {0}")]
+    Head(#[from] HeadError),
     /// 405: TRACE, CONNECT where nothing is relayed, and HEAD of a watch.
     #[error("the method is not supported")]
     Method,
@@ -46,7 +53,7 @@ pub(super) enum StatusError {
         "weir attaches the node credential only to requests of processes whose uid is in --node-credential-uids: send a token"
     )]
     Uid,
-    /// 429: the client has too many requests on their way.
+    /// 429 with Retry-After: the client has too many requests on their way.
     #[error("too many requests of this client are in flight: at most {0}")]
     TooManyRequests(usize),
     /// 429: what the request makes Weir hold would exceed a share.
@@ -170,7 +177,9 @@ impl StatusError {
     pub(super) fn with_outage(self, upstream: &Upstream) -> Self {
         match (self, upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok())) {
             // A server that is not trusted is there: its own message helps.
-            (Self::Upstream(source), Some(since)) if !matches!(source, UpstreamError::Untrusted { .. }) => {
+            (Self::Upstream(source), Some(since))
+                if !matches!(source, UpstreamError::Untrusted { .. } | UpstreamError::RequestBody) =>
+            {
                 let since = since.round(jiff::Unit::Second).unwrap_or(since);
                 Self::Offline { since, source }
             }
@@ -182,7 +191,11 @@ impl StatusError {
     #[must_use]
     pub(super) fn code(&self) -> StatusCode {
         match self {
-            Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => StatusCode::BAD_REQUEST,
+            Self::Options(error) if error.kind == OptionsErrorKind::Contradiction => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Options(_) | Self::Malformed(_) | Self::Connection(_) | Self::RequestBody(_) => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::Head(error) => error.code(),
             Self::Certificate(_) => StatusCode::UNAUTHORIZED,
             Self::TooManyRequests(_) | Self::OverShare(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -214,6 +227,7 @@ impl StatusError {
             Self::Expired(_) => "Expired",
             _ => match self.code() {
                 StatusCode::BAD_REQUEST => "BadRequest",
+                StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
                 StatusCode::UNAUTHORIZED => "Unauthorized",
                 StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
                 StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
@@ -221,19 +235,26 @@ impl StatusError {
                 StatusCode::NOT_FOUND => "NotFound",
                 StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
                 StatusCode::GATEWAY_TIMEOUT => "Timeout",
+                // Kubernetes has no reason for these.
+                StatusCode::URI_TOO_LONG | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "",
                 _ => "InternalError",
             },
         }
     }
 
     fn details(&self) -> Option<StatusDetails> {
-        match self {
+        let details = match self {
             Self::NotFound { resource, name } | Self::WriteBack { resource, name, .. } => Some(StatusDetails {
                 name: Some(name.clone()).filter(|name| !name.is_empty()),
                 group: Some(resource.group.clone()).filter(|group| !group.is_empty()),
                 kind: Some(resource.resource.clone()),
                 ..StatusDetails::default()
             }),
+            Self::Options(OptionsError { parameter, reason, .. }) => {
+                let (field, message) = (Some((*parameter).to_owned()), Some(reason.clone()));
+                let cause = StatusCause { field, message, reason: Some("FieldValueInvalid".to_owned()) };
+                Some(StatusDetails { causes: Some(vec![cause]), ..StatusDetails::default() })
+            }
             Self::Filter(failure) => {
                 let (reason, message) = (Some(failure.class.label().to_owned()), Some(failure.to_string()));
                 let cause = StatusCause { reason, message, ..StatusCause::default() };
@@ -246,15 +267,23 @@ impl StatusError {
                     message: Some(message.to_owned()),
                     ..StatusCause::default()
                 };
-                Some(StatusDetails {
-                    causes: Some(vec![cause]),
-                    retry_after_seconds: Some(1),
-                    ..StatusDetails::default()
-                })
+                Some(StatusDetails { causes: Some(vec![cause]), ..StatusDetails::default() })
             }
-            Self::Starting | Self::TooManyRequests(_) | Self::OverShare(_) => {
-                Some(StatusDetails { retry_after_seconds: Some(1), ..StatusDetails::default() })
+            _ => None,
+        };
+        match self.retry_after() {
+            None => details,
+            Some(seconds) => {
+                Some(StatusDetails { retry_after_seconds: Some(i32::from(seconds)), ..details.unwrap_or_default() })
             }
+        }
+    }
+
+    /// After how many seconds a client may try again, as header and details of the response say. client-go retries 429 and 5xx
+    /// with this header only, and sleeps inside the call: an outage has none.
+    fn retry_after(&self) -> Option<u16> {
+        match self {
+            Self::Starting | Self::TooManyRequests(_) | Self::OverShare(_) | Self::TooLargeVersion { .. } => Some(1),
             _ => None,
         }
     }
@@ -263,7 +292,7 @@ impl StatusError {
         Status {
             status: Some("Failure".to_owned()),
             message: Some(self.to_string()),
-            reason: Some(self.reason().to_owned()),
+            reason: Some(self.reason().to_owned()).filter(|reason| !reason.is_empty()),
             details: self.details(),
             code: Some(self.code().as_u16().into()),
             ..Status::default()
@@ -279,10 +308,16 @@ impl StatusError {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, encoding.content_type(Verb::Get));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        if matches!(self, Self::Starting | Self::TooLargeVersion { .. } | Self::OverShare(_)) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
         }
         response
+    }
+
+    /// Returns the Status in JSON, for a client of which nothing is known.
+    #[must_use]
+    pub(super) fn json(&self) -> Bytes {
+        self.encode(Encoding::Json).1
     }
 
     /// Returns the ERROR event that ends a watch, in the encoding of the watch.
@@ -309,84 +344,4 @@ impl StatusError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::{Value, json};
-
-    use super::*;
-    use weir_runtime::FailureClass;
-
-    fn status(error: &StatusError) -> Value {
-        serde_json::to_value(error.status()).unwrap()
-    }
-
-    #[test]
-    fn a_hidden_object_gets_the_message_of_the_api_server() {
-        let error = StatusError::NotFound {
-            resource: GroupResource::new("endpointslices", "discovery.k8s.io"),
-            name: "a".into(),
-        };
-        assert_eq!(
-            status(&error),
-            json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": "endpointslices.discovery.k8s.io \"a\" not found", "reason": "NotFound",
-                "details": {"name": "a", "group": "discovery.k8s.io", "kind": "endpointslices"}, "code": 404
-            })
-        );
-    }
-
-    #[test]
-    fn a_failure_names_its_filter() {
-        let failure = Failure { filter: Arc::from("topology"), class: FailureClass::Trap, message: Arc::from("boom") };
-        let status = status(&StatusError::Filter(failure));
-        assert_eq!((&status["code"], &status["reason"]), (&json!(500), &json!("InternalError")));
-        assert!(status["message"].as_str().unwrap().contains("topology"));
-    }
-
-    #[test]
-    fn an_outage_is_503_without_retry_after_and_says_since_when() {
-        let source = UpstreamError::Unresponsive { servers: "a:6443".to_owned() };
-        let error = StatusError::Offline { since: "2026-01-02T03:04:05Z".parse().unwrap(), source };
-        assert_eq!(error.code(), StatusCode::SERVICE_UNAVAILABLE);
-        assert!(error.to_string().starts_with("the API server cannot be reached since 2026-01-02T03:04:05Z: "));
-        assert!(!error.response(Encoding::Json).headers().contains_key(header::RETRY_AFTER));
-        assert_eq!(status(&error)["details"], Value::Null);
-    }
-
-    #[test]
-    fn only_a_starting_daemon_sends_retry_after() {
-        assert_eq!(StatusError::Starting.response(Encoding::Json).headers()[header::RETRY_AFTER], "1");
-        assert!(!StatusError::Method.response(Encoding::Json).headers().contains_key(header::RETRY_AFTER));
-    }
-
-    #[test]
-    fn an_expired_watch_ends_with_a_410_error_event() {
-        let event: Value =
-            serde_json::from_slice(&StatusError::Expired("a filter changed").event(Encoding::Json)).unwrap();
-        assert_eq!(event["type"], "ERROR");
-        assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")));
-    }
-
-    #[test]
-    fn a_status_is_the_same_in_protobuf_and_json() {
-        let failure = Failure { filter: Arc::from("topology"), class: FailureClass::Trap, message: Arc::from("boom") };
-        let named = StatusError::NotFound { resource: GroupResource::new("services", ""), name: "a".into() };
-        for error in [
-            StatusError::Starting,
-            StatusError::Filter(failure),
-            named,
-            StatusError::Expired("x"),
-            StatusError::OldClient,
-        ] {
-            let (encoding, body) = error.encode(Encoding::Protobuf);
-            assert_eq!(encoding, Encoding::Protobuf);
-            let envelope = Envelope::open(body).unwrap();
-            let document =
-                weir_document::Document::protobuf(envelope.object(), Arc::new(envelope.type_meta().clone())).unwrap();
-            let decoded: Value = serde_json::from_str(&document.to_json().unwrap()).unwrap();
-            assert_eq!(decoded, status(&error));
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,11 @@
 pub(super) mod certificate_info;
 pub(super) mod client_certificate;
 pub(super) mod client_trust;
+mod client_verifier;
 pub(super) mod connection_lists;
+pub(super) mod head_guard;
 pub(super) mod listener;
+pub(super) mod log_limit;
 pub(super) mod tls;
+mod waiting_clients;
 mod write_coalescer;

@@ -6,10 +6,11 @@
 mod remembered;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Response, Version};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 
 use self::remembered::RememberedRead;
 use super::body::{Meter, ResponseBody, guarded};
@@ -31,6 +32,9 @@ use super::server::listener::Peer;
 use super::{Proxy, headers};
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, client_component};
 use weir_upstream::RequestBody;
+
+/// How long a response waits for the answer whose credential its request has. Both are asked for at the same time.
+const KNOWN: Duration = Duration::from_secs(1);
 
 /// What the handlers need to know about a request.
 struct RequestContext {
@@ -142,9 +146,17 @@ impl Proxy {
         if keys_its_client(&parsed, &route) {
             self.know(&caller).await;
         }
+        // Whether the API server accepts a credential is another question than this one, which it may answer to everybody.
+        let (asker, asks) = (caller.clone(), remembered.is_some());
+        let known = async {
+            if asks {
+                let _ = timeout(KNOWN, self.know(&asker)).await;
+            }
+        };
         let asked = (request.method().clone(), parsed.clone(), component.clone(), caller.clone());
         let context = RequestContext { parsed, upgrade, component, caller, route };
-        let response = self.respond_upstream(request, context, peer, started, remembered.as_ref()).await;
+        let response = self.respond_upstream(request, context, peer, started, remembered.as_ref());
+        let (response, ()) = tokio::join!(response, known);
         let response = guarded(response, in_flight);
         let (method, parsed, component, caller) = asked;
         let is_own = response.extensions().get::<FromUpstream>().is_some() && self.is_answered_by_server(&parsed);
@@ -166,7 +178,7 @@ impl Proxy {
             };
         }
         match remembered {
-            Some(remembered) => self.record(remembered, &caller, response, (is_own, chain.is_none())),
+            Some(remembered) => self.record(remembered, response, (is_own, chain.is_none())),
             None => response,
         }
     }

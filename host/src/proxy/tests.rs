@@ -6,6 +6,7 @@ mod caches;
 mod conversions;
 mod disk;
 mod filtered;
+mod full_port;
 mod identity;
 mod layers;
 mod offline;
@@ -43,6 +44,7 @@ use self::script::Script;
 struct ProxyFixture {
     server: ApiServer,
     serving: ServingSender,
+    proxy: Arc<Proxy>,
     tasks: Tasks,
     url: String,
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -113,7 +115,7 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let url = format!("http://{}", listener.local_addr().unwrap());
     proxy.serve(listener).unwrap();
     let client = Client::builder(TokioExecutor::new()).build_http();
-    ProxyFixture { server, serving, tasks, url, client, caches }
+    ProxyFixture { server, serving, proxy, tasks, url, client, caches }
 }
 
 impl ProxyFixture {

@@ -1,19 +1,22 @@
 //! Bounds what answers hold for clients that do not read.
 //!
-//! An answer that its client does not take on holds the flow-control window of its upstream stream, and what was handed to
-//! the connection. Such answers are given up after [`PATIENCE`], and earlier if all of them together exceed what
-//! `--response-memory` has left: those of the peer that holds most, the oldest first. Giving up drops the upstream response at
-//! once. The client gets an error when it reads on; if it does not, its connection is closed.
+//! An answer that its client does not take on holds what was handed to the connection, and up to the flow-control window of its
+//! upstream stream. Such answers are given up after [`PATIENCE`], and earlier if all of them together exceed what
+//! `--response-memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. Giving up drops
+//! the upstream response at once. The client gets an error when it reads on; if it does not, its connection is closed.
+//!
+//! If all windows together would exceed the memory, the bodies are asked for what they have: a watch without events holds no
+//! window, and is not given up for others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep};
@@ -27,8 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const SHORT_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a client has to learn that its answer was given up, before its connection is closed.
 const CLOSE: Duration = Duration::from_secs(30);
-/// What one answer holds: the window of its upstream stream, and the send buffer of the connection.
+/// The most that one answer holds: the window of its upstream stream, and the send buffer of the connection.
 const HELD: usize = 512 << 10;
+/// So many bytes of a body are read to see whether it has more. A body that has counts as [`HELD`].
+const AHEAD: usize = 16 << 10;
+/// The send buffer of an HTTP/1.1 connection, which is full if nothing is taken from the body.
+const SEND_BUFFER: usize = 64 << 10;
 /// The time of an answer whose client waits for more.
 const WANTED: u64 = u64::MAX;
 
@@ -50,8 +57,20 @@ struct Answer {
 
 #[derive(Debug)]
 enum AnswerState {
-    Sent(ResponseBody),
+    Sent(SentBody),
     GivenUp(Instant),
+}
+
+/// A body of which some may have been read ahead.
+#[derive(Debug)]
+struct SentBody {
+    body: ResponseBody,
+    /// What was read ahead: frames, then possibly the end.
+    ahead: VecDeque<Option<Result<Frame<Bytes>, AbortError>>>,
+    /// The bytes that the connection has got and may not have sent.
+    handed: usize,
+    /// What the connection holds of each answer that it does not go on with.
+    buffer: usize,
 }
 
 /// The body of an answer, as its connection reads it.
@@ -59,6 +78,13 @@ struct ReadBody {
     answers: Arc<UnreadAnswers>,
     answer: Arc<Answer>,
     is_known: bool,
+}
+
+/// An answer that nobody reads.
+struct UnreadAnswer {
+    waited: Duration,
+    held: usize,
+    answer: Arc<Answer>,
 }
 
 impl UnreadAnswers {
@@ -70,10 +96,13 @@ impl UnreadAnswers {
     pub(super) fn watch(
         self: &Arc<Self>,
         answer: Response<ResponseBody>,
+        version: Version,
         active: ActiveRequest,
     ) -> Response<ResponseBody> {
+        let buffer = if version == Version::HTTP_2 { 0 } else { SEND_BUFFER };
         answer.map(|body| {
-            let (state, unread_since) = (Mutex::new(AnswerState::Sent(body)), AtomicU64::new(WANTED));
+            let sent = SentBody { body, ahead: VecDeque::new(), handed: 0, buffer };
+            let (state, unread_since) = (Mutex::new(AnswerState::Sent(sent)), AtomicU64::new(WANTED));
             let answer = Arc::new(Answer { state, unread_since, active });
             ReadBody { answers: self.clone(), answer, is_known: false }.boxed_unsync()
         })
@@ -88,27 +117,22 @@ impl UnreadAnswers {
     }
 
     fn check(&self, free: usize) {
-        let mut unread: HashMap<ConnectionPeer, Vec<(Duration, Arc<Answer>)>> = HashMap::new();
-        let mut held = 0;
+        let mut unread = Vec::new();
         for (waited, answer) in self.unread() {
             match answer.given_up() {
                 Some(since) if since.elapsed() > CLOSE => answer.active.connection().close().cancel(),
                 Some(_) => {}
                 None if waited > PATIENCE => answer.give_up("its client reads nothing"),
-                None => {
-                    held += HELD;
-                    unread.entry(answer.active.connection().peer()).or_default().push((waited, answer));
-                }
+                None => unread.push(UnreadAnswer { waited, held: HELD, answer }),
             }
         }
-        unread.values_mut().for_each(|answers| answers.sort_by_key(|(waited, _)| *waited));
-        while held > free {
-            let Some((_, oldest)) = unread.values_mut().max_by_key(|answers| answers.len()).and_then(Vec::pop) else {
-                return;
-            };
-            oldest.give_up("its client does not read it, and --response-memory is used up");
-            held -= HELD;
+        if unread.len() * HELD <= free {
+            return;
         }
+        for unread in &mut unread {
+            unread.held = unread.answer.held();
+        }
+        give_up_beyond(unread, free);
     }
 
     /// The answers that clients have not taken on for a moment.
@@ -128,7 +152,60 @@ impl UnreadAnswers {
     }
 }
 
+/// Gives up answers until the others hold no more than this.
+fn give_up_beyond(unread: Vec<UnreadAnswer>, free: usize) {
+    let mut held: usize = unread.iter().map(|unread| unread.held).sum();
+    let mut of_peer: HashMap<ConnectionPeer, (usize, Vec<UnreadAnswer>)> = HashMap::new();
+    for unread in unread.into_iter().filter(|unread| unread.held > 0) {
+        let (sum, answers) = of_peer.entry(unread.answer.active.connection().peer()).or_default();
+        *sum += unread.held;
+        answers.push(unread);
+    }
+    of_peer.values_mut().for_each(|(_, answers)| answers.sort_by_key(|unread| (unread.held, unread.waited)));
+    while held > free {
+        let Some((sum, answers)) = of_peer.values_mut().max_by_key(|(sum, _)| *sum) else { return };
+        let Some(largest) = answers.pop() else { return };
+        largest.answer.give_up("its client does not read it, and --response-memory is used up");
+        *sum -= largest.held;
+        held -= largest.held;
+    }
+}
+
+impl SentBody {
+    fn is_end_stream(&self) -> bool {
+        self.ahead.is_empty() && self.body.is_end_stream()
+    }
+
+    /// The bytes that are held for the client, at most [`HELD`]. Reads some of the body ahead, if the connection does not read it.
+    fn held(&mut self) -> usize {
+        // The connection polls the body again before it waits for it.
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut ahead: usize = self.ahead.iter().flatten().flatten().filter_map(Frame::data_ref).map(Bytes::len).sum();
+        while ahead < AHEAD && !matches!(self.ahead.back(), Some(None | Some(Err(_)))) {
+            match Pin::new(&mut self.body).poll_frame(&mut cx) {
+                Poll::Pending => return (self.buffer.max(self.handed) + ahead).min(HELD),
+                Poll::Ready(frame) => {
+                    ahead += frame.iter().flatten().filter_map(Frame::data_ref).map(Bytes::len).sum::<usize>();
+                    self.ahead.push_back(frame);
+                }
+            }
+        }
+        match self.ahead.back() {
+            Some(None | Some(Err(_))) => (self.buffer.max(self.handed) + ahead).min(HELD),
+            _ => HELD,
+        }
+    }
+}
+
 impl Answer {
+    fn held(&self) -> usize {
+        match &mut *self.state() {
+            // Its connection may have gone on meanwhile.
+            AnswerState::Sent(sent) if self.unread_since.load(Ordering::Acquire) != WANTED => sent.held(),
+            _ => 0,
+        }
+    }
+
     fn given_up(&self) -> Option<Instant> {
         match *self.state() {
             AnswerState::Sent(_) => None,
@@ -154,12 +231,18 @@ impl Body for ReadBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AbortError>>> {
         let Self { answers, answer, is_known } = self.get_mut();
-        answer.unread_since.store(WANTED, Ordering::Release);
         let mut state = answer.state();
-        let AnswerState::Sent(body) = &mut *state else { return Poll::Ready(Some(Err(AbortError::NotRead))) };
-        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        answer.unread_since.store(WANTED, Ordering::Release);
+        let AnswerState::Sent(sent) = &mut *state else { return Poll::Ready(Some(Err(AbortError::NotRead))) };
+        let frame = match sent.ahead.pop_front() {
+            Some(frame) => frame,
+            None => ready!(Pin::new(&mut sent.body).poll_frame(cx)),
+        };
         // The last bytes belong to the connection alone.
-        if matches!(frame, Some(Ok(_))) && !body.is_end_stream() {
+        if let Some(Ok(frame)) = &frame
+            && !sent.is_end_stream()
+        {
+            sent.handed = frame.data_ref().map_or(0, Bytes::len);
             let now = u64::try_from(answers.created.elapsed().as_millis()).unwrap_or(WANTED - 1);
             answer.unread_since.store(now, Ordering::Release);
             if !std::mem::replace(is_known, true) {
@@ -170,99 +253,16 @@ impl Body for ReadBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&*self.answer.state(), AnswerState::Sent(body) if body.is_end_stream())
+        matches!(&*self.answer.state(), AnswerState::Sent(sent) if sent.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
         match &*self.answer.state() {
-            AnswerState::Sent(body) => body.size_hint(),
-            AnswerState::GivenUp(_) => SizeHint::default(),
+            AnswerState::Sent(sent) if sent.ahead.is_empty() => sent.body.size_hint(),
+            AnswerState::Sent(_) | AnswerState::GivenUp(_) => SizeHint::default(),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::stream;
-    use http_body_util::StreamBody;
-
-    use super::*;
-    use crate::connections::{Connection, Connections};
-
-    const TENANT: ConnectionPeer = ConnectionPeer::Local(Some(1000));
-    const ROOT: ConnectionPeer = ConnectionPeer::Local(Some(0));
-
-    struct Port {
-        answers: Arc<UnreadAnswers>,
-        connections: Arc<Connections>,
-    }
-
-    impl Port {
-        fn new() -> Self {
-            Self { answers: UnreadAnswers::new(), connections: Connections::new(64) }
-        }
-
-        /// An answer without an end, of which a client has read the first bytes.
-        async fn endless(&self, peer: ConnectionPeer) -> (ResponseBody, Connection) {
-            let connection = self.connections.try_admit(peer).unwrap();
-            let frames = stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(b"line"))));
-            let answer = Response::new(StreamBody::new(frames).boxed_unsync());
-            let mut body = self.answers.watch(answer, connection.begin()).into_body();
-            assert!(body.frame().await.unwrap().is_ok());
-            (body, connection)
-        }
-    }
-
-    async fn is_given_up(body: &mut ResponseBody) -> bool {
-        matches!(body.frame().await, Some(Err(AbortError::NotRead)))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_nothing_loses_its_answer_and_later_its_connection() {
-        let port = Port::new();
-        let ((mut read, _open), (mut unread, connection)) = (port.endless(TENANT).await, port.endless(TENANT).await);
-        let checked = port.answers.give_up(|| usize::MAX);
-        tokio::pin!(checked);
-        for _ in 0..PATIENCE.as_secs() + 1 {
-            assert!(futures_util::poll!(checked.as_mut()).is_pending());
-            tokio::time::advance(Duration::from_secs(1)).await;
-            assert!(!is_given_up(&mut read).await);
-        }
-        assert!(!connection.close().is_cancelled());
-        for _ in 0..=CLOSE.as_secs() {
-            assert!(futures_util::poll!(checked.as_mut()).is_pending());
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
-        assert!(futures_util::poll!(checked.as_mut()).is_pending());
-        assert!(connection.close().is_cancelled() && is_given_up(&mut unread).await && !is_given_up(&mut read).await);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn when_memory_is_short_the_peer_that_holds_most_loses_its_oldest_answers() {
-        let port = Port::new();
-        let (mut of_root, _first) = port.endless(ROOT).await;
-        let mut of_tenant = Vec::new();
-        for _ in 0..4 {
-            tokio::time::advance(Duration::from_secs(1)).await;
-            of_tenant.push(port.endless(TENANT).await);
-        }
-        port.answers.check(0);
-        assert!(!is_given_up(&mut of_tenant[3].0).await, "it is new, and its client may be reading");
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let mut of_tenant = Vec::new();
-        for _ in 0..4 {
-            tokio::time::advance(Duration::from_secs(1)).await;
-            of_tenant.push(port.endless(TENANT).await);
-        }
-        assert!(is_given_up(&mut of_root).await, "there was no memory at all");
-        let (mut of_root, _second) = port.endless(ROOT).await;
-        tokio::time::advance(Duration::from_secs(1)).await;
-        port.answers.check(2 * HELD);
-        let mut given_up = Vec::new();
-        for (body, _) in &mut of_tenant {
-            given_up.push(is_given_up(body).await);
-        }
-        assert_eq!(given_up, [true, true, true, false]);
-        assert!(!is_given_up(&mut of_root).await);
-    }
-}
+mod tests;

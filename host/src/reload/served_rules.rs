@@ -9,12 +9,12 @@ use weir_store::disk::{CachedValue, DiskCache};
 
 /// The name of the value.
 const NAME: &str = "served-rules";
-/// The most rules. Those that were in force last stay.
-const MAX_RULES: usize = 64;
+/// The most rules. Those that were in force last stay, and [`ANYTHING`] stands for all others.
+const MAX_RULES: usize = 1024;
 /// How long the activation of a filter set waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What stands for rules that cannot be read: anything may have been matched.
+/// What stands for rules that cannot be read or are not kept: anything may have been matched.
 const ANYTHING: &str = "*/*";
 
 /// The rules on disk.
@@ -52,12 +52,45 @@ impl ServedRules {
         }
         self.texts.retain(|text| !added.contains(text));
         self.texts.extend(added);
-        self.texts.drain(..self.texts.len().saturating_sub(MAX_RULES));
+        bound(&mut self.texts);
         let Ok(bytes) = serde_json::to_vec(&self.texts) else { return };
         // An old rule costs a list of each client whose reads it matches.
         self.disk.put(NAME, CachedValue::lasting(bytes), false).await;
         if tokio::time::timeout(PATIENCE, self.disk.flush()).await.is_err() {
             tracing::debug!("the match rules are not on disk yet");
         }
+    }
+}
+
+/// Keeps the last rules. Without a rule, a client would continue what a filter made of its objects: the oldest ones are not
+/// dropped but replaced by one that matches all that they match, and more.
+fn bound(texts: &mut Vec<String>) {
+    if texts.len() > MAX_RULES {
+        texts.drain(..=texts.len() - MAX_RULES);
+        texts.insert(0, ANYTHING.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_kube::{GroupResource, VerbClass};
+
+    use super::*;
+
+    #[test]
+    fn no_rule_is_forgotten_however_many_there_are() {
+        let mut texts: Vec<String> = ["*/services", "kubelet/pods"].map(str::to_owned).to_vec();
+        texts.extend((0..MAX_RULES).map(|n| format!("client-{n}/endpoints")));
+        bound(&mut texts);
+        assert_eq!(texts.len(), MAX_RULES);
+        assert_eq!(texts.last(), Some(&format!("client-{}/endpoints", MAX_RULES - 1)));
+        let rules: Vec<MatchRule> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        for (client, resource) in [("anybody", "services"), ("kubelet", "pods"), ("client-0", "endpoints")] {
+            let resource = GroupResource::new(resource, "");
+            assert!(rules.iter().any(|rule| rule.matches(client, &resource, VerbClass::Read)), "{client} {resource}");
+        }
+        let before = texts.clone();
+        bound(&mut texts);
+        assert_eq!(texts, before);
     }
 }

@@ -48,6 +48,11 @@ const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The most groups.
 const MAX_KNOWN: usize = 1024;
 
+/// Whether the API server always serves a group itself.
+pub(crate) fn is_built_in(group: &str) -> bool {
+    BUILT_IN.contains(&group)
+}
+
 /// What is known of API groups.
 pub(super) struct ApiServices {
     client: kube::Client,
@@ -72,7 +77,7 @@ impl ApiServices {
 
     /// Whether the API server itself is known to serve a group. If that is not known, it is asked, for the next request.
     pub(super) fn is_local(self: &Arc<Self>, group: &str, version: &str) -> bool {
-        if BUILT_IN.contains(&group) {
+        if is_built_in(group) {
             return true;
         }
         let name = format!("{version}.{group}");
@@ -92,6 +97,11 @@ impl ApiServices {
             }
         });
         false
+    }
+
+    /// Whether the API server itself is known to serve a group. Asks nobody, and keeps nothing.
+    pub(super) fn is_known_local(&self, group: &str, version: &str) -> bool {
+        is_built_in(group) || matches!(self.known().get(&format!("{version}.{group}")), Some(ApiService::Local))
     }
 
     async fn ask(&self, name: &str) -> bool {

@@ -22,8 +22,8 @@ impl Permit {
     /// `src/proxy/identity/permits.rs` calls this, which `tests/structure` checks.
     pub(crate) fn reviewed(reader: StoreReader, request: &RequestInfo) -> Option<Self> {
         let resource = request.resource()?.clone();
-        let selector = RequestSelector::of(request)?;
-        let collection = scope::collection(&reader, &resource, &request.query);
+        let selector = RequestSelector::of(&resource)?;
+        let collection = scope::collection(&reader, &resource);
         Some(Self { reader, resource, selector, collection })
     }
 

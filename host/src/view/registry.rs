@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, KUBELET, ResourceRequest, VerbClass};
+use weir_kube::{GroupResource, KUBELET, ResourceRequest, Verb, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
@@ -131,6 +131,11 @@ impl Views {
         is_filtered && self.api_services.is_local(group, &request.version)
     }
 
+    /// Whether the API server itself is known to serve a group, and no aggregated API server.
+    pub(crate) fn is_known_local(&self, group: &str, version: &str) -> bool {
+        self.api_services.is_known_local(group, version)
+    }
+
     /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. Clients
     /// need permission for what they did not read themselves. `owner` returns the owner of the client's own credential.
     pub(crate) fn reader(
@@ -194,7 +199,8 @@ impl Views {
     ) -> Result<Option<Arc<View>>, OverShare> {
         let component = Some(component.to_ascii_lowercase());
         let (reader, request) = (permit.reader(), permit.resource());
-        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), &request.name) {
+        let name = request.name.as_ref().filter(|_| request.verb == Verb::Get);
+        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), name) {
             return Ok(self.find(component.as_deref(), reader, request, name));
         }
         let Some(collection) = permit.collection().cloned() else { return Ok(None) };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use weir_kube::{GroupResource, Query, ResourceRequest, node_of_user};
+use weir_kube::{GroupResource, ResourceRequest, node_of_user};
 use weir_store::StoreReader;
 use weir_store::cache::Collection;
 use weir_upstream::Identity;
@@ -77,30 +77,26 @@ pub(super) fn is_node(identity: Identity, headers: &HeaderMap) -> bool {
     }
 }
 
-/// The collection that serves a list or a watch; `None` if the request is too wide for its reader.
-pub(super) fn collection(reader: &StoreReader, request: &ResourceRequest, query: &Query) -> Option<Collection> {
-    let selector = |key| query.first(key).unwrap_or_default();
-    let (fields, labels) = (selector("fieldSelector"), selector("labelSelector"));
+/// The collection that serves a list or a watch; `None` if the request is too wide for its reader, or only the API server can
+/// evaluate it.
+pub(super) fn collection(reader: &StoreReader, request: &ResourceRequest) -> Option<Collection> {
     if ScopePolicy::of(&request.resource) == ScopePolicy::Whole {
         return Some(Collection::whole(request));
     }
+    let options = request.options.as_ref().ok()?;
+    let selects = |field| options.fields.exact(field).is_some_and(|value| !value.is_empty());
     // What one object or one node selects, and not, for example, the Secrets of a namespace. A client with a credential of its
     // own selects what it needs.
     let is_narrow = match request.resource.resource.as_str() {
         _ if matches!(reader, StoreReader::Client(_)) => true,
-        "pods" => selects(fields, "spec.nodeName"),
-        "secrets" | "configmaps" => request.namespace.is_some() && selects(fields, "metadata.name"),
-        _ => *reader == StoreReader::Daemon || selects(fields, "metadata.name"),
+        "pods" => selects("spec.nodeName"),
+        "secrets" | "configmaps" => request.namespace.is_some() && selects("metadata.name"),
+        _ => *reader == StoreReader::Daemon || selects("metadata.name"),
     };
-    // The names of stores live longer than a request.
+    // In their normal form: two spellings of a selector share a store. The names of stores live longer than a request.
+    let (fields, labels) = (options.fields.to_string(), options.labels.to_string());
     let is_short = fields.len() + labels.len() <= MAX_SELECTORS;
-    (is_narrow && is_short).then(|| Collection::narrowed(request, fields, labels))
-}
-
-/// Whether a field selector demands a value of this field.
-fn selects(selector: &str, field: &str) -> bool {
-    let value = selector.split(',').find_map(|term| term.strip_prefix(field)?.strip_prefix('='));
-    value.is_some_and(|value| !value.trim_start_matches('=').is_empty())
+    (is_narrow && is_short).then(|| Collection::narrowed(request, &fields, &labels))
 }
 
 #[cfg(test)]
@@ -112,7 +108,7 @@ mod tests {
 
     fn narrow(path: &str) -> bool {
         let parsed = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        collection(&StoreReader::Node, parsed.resource().unwrap(), &parsed.query).is_some()
+        collection(&StoreReader::Node, parsed.resource().unwrap()).is_some()
     }
 
     #[test]
@@ -122,6 +118,8 @@ mod tests {
             "/api/v1/nodes?fieldSelector=metadata.name%3Da",
             "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Db",
             "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3D%3Db",
+            "/api/v1/watch/namespaces/a/secrets/b",
+            "/api/v1/watch/nodes/a",
             "/api/v1/services",
         ] {
             assert!(narrow(path), "{path}");
@@ -130,7 +128,10 @@ mod tests {
             "/api/v1/pods",
             "/api/v1/namespaces/a/pods?fieldSelector=spec.nodeName%21%3Da",
             "/api/v1/pods?fieldSelector=spec.nodeName%3D",
+            "/api/v1/pods?fieldSelector=spec.nodeName%21%3D%3Da",
+            "/api/v1/watch/namespaces/a/pods/b",
             "/api/v1/namespaces/a/secrets",
+            "/api/v1/namespaces/a/secrets?fieldSelector=%20metadata.name%3Db",
             "/api/v1/secrets?fieldSelector=metadata.name%3Db",
             "/api/v1/nodes",
         ] {

@@ -145,6 +145,11 @@ impl View {
         !self.store.is_stale() && self.store.peer().is_none()
     }
 
+    /// Whether the API server refuses the reader of the view's objects.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.store.is_refused()
+    }
+
     /// Whether an object that the view does not have does not exist.
     pub(crate) fn covers(&self, namespace: Option<&str>, name: &str) -> bool {
         let Collection { path, field_selector, label_selector, .. } = &self.collection;

@@ -9,7 +9,9 @@
 //! Memory: each object once, and the old and new bytes of the events in the history, which is bounded.
 
 mod changed_objects;
+mod check;
 mod collection;
+mod compare;
 mod decode;
 mod event;
 mod gaps;
@@ -17,12 +19,16 @@ mod history;
 mod list;
 mod object;
 mod reflector;
+mod reread;
 mod resource_store;
 mod snapshot;
 mod sources;
 mod store_status;
+mod trust;
 
+pub use self::check::{CacheDifference, CheckConfig, CheckMetrics};
 pub use self::collection::{Collection, ObjectContent};
+pub use self::compare::{Difference, Fingerprint, difference, state_at};
 pub use self::event::StoreEvent;
 pub use self::gaps::deletion_versions;
 pub use self::history::{History, HistoryGap};

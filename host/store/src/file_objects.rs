@@ -191,6 +191,12 @@ impl FileObjects {
         self.0.objects(lookup).find(namespace, label_selector)
     }
 
+    /// The number of objects of a lookup.
+    #[must_use]
+    pub fn count(&self, lookup: &LookupSpec) -> usize {
+        self.0.objects(lookup).count()
+    }
+
     /// How many objects [`FileObjects::find`] reads: none if it remembers the selection.
     #[must_use]
     pub fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {

@@ -43,7 +43,7 @@ mod stored_object;
 mod timing;
 mod uplink;
 
-pub use cache::ReflectorClient;
+pub use cache::{CacheDifference, CheckConfig, CheckMetrics, ReflectorClient};
 pub use change::{Change, Changes, ObjectKey};
 pub use error::ReflectorError;
 pub use file_objects::{FileObjects, FileObjectsError, read_objects};

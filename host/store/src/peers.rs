@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
+use tokio::sync::watch;
 use weir_kube::GroupResource;
 use weir_upstream::Upstream;
 
@@ -35,6 +36,8 @@ pub fn is_shared(resource: &GroupResource) -> bool {
 pub struct PeerClient {
     node: Arc<str>,
     upstream: Arc<Upstream>,
+    /// Whether it sent objects that the API server does not have. Clones share it.
+    is_distrusted: Arc<watch::Sender<bool>>,
 }
 
 /// The peers to ask for one thing, a collection or a module. The nodes of a pool agree on the order.
@@ -57,13 +60,32 @@ impl PeerClient {
     /// Creates the client of the Weir on a node.
     #[must_use]
     pub fn new(node: &str, upstream: Arc<Upstream>) -> Self {
-        Self { node: node.into(), upstream }
+        Self { node: node.into(), upstream, is_distrusted: Arc::default() }
     }
 
     /// The node of the peer.
     #[must_use]
     pub fn node(&self) -> &Arc<str> {
         &self.node
+    }
+
+    /// Reads no objects from the peer any more, until the daemon is restarted.
+    pub(crate) fn distrust(&self) {
+        if !self.is_distrusted.send_replace(true) {
+            tracing::warn!(peer = %self.node, "the peer sent objects that the API server does not have: none are read from it until a restart");
+        }
+    }
+
+    /// Whether no objects are read from the peer.
+    #[must_use]
+    pub fn is_distrusted(&self) -> bool {
+        *self.is_distrusted.borrow()
+    }
+
+    /// Resolves when no objects are read from the peer any more. Cancel safe.
+    pub(crate) async fn until_distrusted(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.is_distrusted.subscribe().wait_for(|is_distrusted| *is_distrusted).await;
     }
 
     /// The client of the peer.

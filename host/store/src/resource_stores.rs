@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, LabelSelector, LookupSpec};
 use weir_upstream::{CredentialLoan, LentCredential, Tasks};
 
-use super::cache::{Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
+use super::cache::{CheckConfig, Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
 use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::peers::{PeerOrder, Peers};
 use super::store_reader::{ImpersonatedUser, StoreReader};
@@ -38,6 +38,8 @@ pub struct ResourceStoresConfig {
     pub uplink: Option<UplinkLimit>,
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
+    /// How stores are compared with the API server; `None`: they are not.
+    pub check: Option<CheckConfig>,
     /// The resources of which clients read whole stores. Lookups of them read the same ones.
     pub shared: Vec<GroupResource>,
 }
@@ -227,6 +229,9 @@ impl Inner {
             .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
+        if let Some(config) = self.config.check.clone() {
+            self.spawn(stop.clone(), reflector.check(config, id.name().to_string()).run());
+        }
         let opened =
             |persist| OpenStore { id: id.clone(), store: store.clone(), stop: stop.clone(), stores, _persist: persist };
         let Some(disk) = self.config.disk.clone().filter(|_| id.is_persistent()) else {
@@ -236,9 +241,11 @@ impl Inner {
         let (name, confidentiality) = (id.name(), id.confidentiality());
         store.begin_restore();
         let persist = disk.persist(name.clone(), store.clone(), confidentiality);
+        let opened = opened(Some(persist));
         self.spawn(stop.clone(), async move {
             match disk.restore(&name, confidentiality).await {
                 Some(snapshot) => {
+                    store.set_refused(disk.store_status(&name).is_some_and(|status| status.refused));
                     let (objects, version) = (snapshot.objects.size(), snapshot.version);
                     tracing::info!(store = %name, objects, version, "store restored from disk");
                     reflector.run_restored(snapshot, disk.other_cluster()).await;
@@ -246,7 +253,7 @@ impl Inner {
                 None => reflector.run().await,
             }
         });
-        Some(opened(Some(persist)))
+        Some(opened)
     }
 
     fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {

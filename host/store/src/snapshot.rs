@@ -163,6 +163,12 @@ impl StoreSnapshot {
         }
     }
 
+    /// The number of objects of a lookup.
+    #[must_use]
+    pub fn count(&self, lookup: &LookupSpec) -> usize {
+        self.objects(lookup).map_or(0, |objects| objects.count())
+    }
+
     /// How many objects [`StoreSnapshot::find`] reads: none if it remembers the selection.
     #[must_use]
     pub fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {

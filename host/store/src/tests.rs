@@ -11,8 +11,10 @@ use weir_upstream::{Connectivity, Tasks};
 use super::disk::DiskCache;
 use super::*;
 
+mod check;
 mod errors;
 mod lookups;
+mod refused;
 mod resource_reflector;
 mod restart;
 mod shared;
@@ -31,6 +33,7 @@ const TIMING: ReflectorTiming = ReflectorTiming {
     response_timeout: Duration::from_secs(10),
     watch_timeout: Duration::from_secs(60),
     first_bookmark: Duration::from_secs(4),
+    max_list: 512 << 20,
 };
 
 /// No event takes this long.

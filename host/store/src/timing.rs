@@ -1,8 +1,8 @@
-//! Timeouts and intervals of reflectors.
+//! Timeouts, intervals and bounds of reflectors.
 
 use std::time::Duration;
 
-/// Timeouts and intervals of a reflector. The defaults are for production; tests shorten them.
+/// Timeouts, intervals and bounds of a reflector. The defaults are for production; tests shorten them.
 #[derive(Debug, Clone, Copy)]
 pub struct ReflectorTiming {
     /// The delay after the first failure. Each further failure doubles it.
@@ -17,6 +17,8 @@ pub struct ReflectorTiming {
     pub watch_timeout: Duration,
     /// How long a watch lasts whose reader waits for a BOOKMARK. kube-apiserver sends it 2 s before the end.
     pub first_bookmark: Duration,
+    /// The most bytes of one list, also while its pages arrive.
+    pub max_list: usize,
 }
 
 impl Default for ReflectorTiming {
@@ -28,6 +30,7 @@ impl Default for ReflectorTiming {
             response_timeout: Duration::from_secs(30),
             watch_timeout: Duration::from_secs(300),
             first_bookmark: Duration::from_secs(4),
+            max_list: 512 << 20,
         }
     }
 }

@@ -1,39 +1,35 @@
 //! The time of day, as far as Weir knows it.
 //!
-//! Small devices have no clock of their own: after a power cut it may be 1970. The API server tells the time with each
-//! response. The latest such time, and what has passed since, is a lower bound for [`now`]. It outlives the process in a
-//! file, because a node may start without the API server.
+//! Small devices have no clock of their own: after a power cut it may be 1970. The API server tells the time with each answer to
+//! a probe of Weir's own. Answers to clients tell none: who may use `pods/proxy` chooses their headers. [`known_time`] says which
+//! times are believed. The latest such time, and what has passed since, is a lower bound for [`now`]. It outlives the process in
+//! a file, because a node may start without the API server. That file alone never makes a certificate expired, and nothing on
+//! disk is deleted by a time that a single answer told: see [`agreed`].
 //!
 //! The time of the machine's clock is never kept. So a clock that was years ahead does no harm once it is set.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod known_time;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderMap, header};
 use jiff::fmt::rfc2822::DateTimeParser;
+use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
-/// How often a response is asked for the time.
-const INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) use self::known_time::Heard;
+use self::known_time::{KnownTime, Moment};
 
 /// The process has one clock, as the machine has.
 static KNOWN: Mutex<Option<KnownTime>> = Mutex::new(None);
 
-/// A time that was known at a moment.
-#[derive(Debug, Clone, Copy)]
-struct KnownTime {
-    time: SystemTime,
-    at: Instant,
-    /// Whether the API server has told it, and not the file.
-    is_confirmed: bool,
-}
-
 /// The time of day: that of the machine's clock, or the one that Weir knows, whichever is later.
 #[must_use]
 pub fn now() -> SystemTime {
-    let machine = machine_time();
-    known().map_or(machine, |known| known.time_now().max(machine))
+    let now = moment();
+    with_known(|known| known.time(now)).map_or(now.machine, |known| known.max(now.machine))
 }
 
 /// The same as a timestamp.
@@ -44,33 +40,57 @@ pub fn timestamp() -> jiff::Timestamp {
 
 /// Takes a time that a former process knew.
 pub fn restore(time: SystemTime) {
-    let mut known = known();
-    if known.is_none() {
-        *known = Some(KnownTime { time, at: Instant::now(), is_confirmed: false });
-    }
+    with_known(|known| known.restore(time, moment()));
 }
 
-/// The time that the API server has told, and what has passed since; `None` if it has not told any.
+/// The time that two witnesses agree on, and what has passed since; `None` if they do not. Witnesses are API servers, one of
+/// them minutes apart, and the machine's clock.
 #[must_use]
-pub fn confirmed() -> Option<SystemTime> {
-    known().filter(|known| known.is_confirmed).map(|known| known.time_now())
+pub fn agreed() -> Option<SystemTime> {
+    with_known(|known| known.agreed(moment()))
 }
 
-/// Takes the time from the head of a response of the API server.
-pub(crate) fn observe(headers: &HeaderMap) {
-    let mut known = known();
-    if known.is_some_and(|known| known.is_confirmed && known.at.elapsed() < INTERVAL) {
-        return;
-    }
-    if let Some(time) = date(headers) {
-        *known = Some(KnownTime { time, at: Instant::now(), is_confirmed: true });
-    }
+/// A time at which to verify a certificate again that seemed to have expired: the file alone says so, and the machine's clock
+/// does not. `None`: it has expired, or something else is wrong with it.
+#[must_use]
+pub fn despite_file(error: &rustls::Error) -> Option<UnixTime> {
+    let rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) = error else {
+        return None;
+    };
+    let now = moment();
+    let is_told = with_known(|known| known.told(now).is_some());
+    (!is_told && unix_time(now.machine) <= *not_after).then_some(*not_after)
 }
 
-fn date(headers: &HeaderMap) -> Option<SystemTime> {
+/// Whether a server is to be asked for the time now. The caller asks one.
+pub(crate) fn is_due() -> bool {
+    with_known(|known| known.is_due(moment()))
+}
+
+/// Whether it matters that a server's certificate is valid at the time that it tells.
+pub(crate) fn needs_certificate(time: SystemTime) -> bool {
+    with_known(|known| known.needs_certificate(time, moment()))
+}
+
+/// Hears the time from a server, by a probe. `is_certified`: its certificate is valid then.
+pub(crate) fn hear(time: SystemTime, server: &Arc<str>, is_certified: bool) -> Heard {
+    with_known(|known| known.hear(time, server, is_certified, moment()))
+}
+
+/// Whether two times are the same, as far as servers can tell.
+pub(crate) fn agree(one: SystemTime, other: SystemTime) -> bool {
+    known_time::agree(one, other)
+}
+
+/// The `Date` of a response.
+pub(crate) fn date(headers: &HeaderMap) -> Option<SystemTime> {
     static PARSER: DateTimeParser = DateTimeParser::new();
     let text = headers.get(header::DATE)?.to_str().ok()?;
     Some(PARSER.parse_timestamp(text).ok()?.into())
+}
+
+fn moment() -> Moment {
+    Moment { instant: Instant::now(), machine: machine_time() }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
@@ -78,14 +98,14 @@ fn machine_time() -> SystemTime {
     SystemTime::now()
 }
 
-fn known() -> MutexGuard<'static, Option<KnownTime>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn with_known<T>(use_it: impl FnOnce(&mut KnownTime) -> T) -> T {
+    let mut known: MutexGuard<'_, Option<KnownTime>> = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    use_it(known.get_or_insert_default())
 }
 
-impl KnownTime {
-    fn time_now(&self) -> SystemTime {
-        self.time.checked_add(self.at.elapsed()).unwrap_or(self.time)
-    }
+/// The time as certificates have it.
+pub(crate) fn unix_time(time: SystemTime) -> UnixTime {
+    UnixTime::since_unix_epoch(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }
 
 /// Verifies certificates by [`now`].
@@ -94,7 +114,17 @@ pub struct CertificateClock;
 
 impl TimeProvider for CertificateClock {
     fn current_time(&self) -> Option<UnixTime> {
-        now().duration_since(SystemTime::UNIX_EPOCH).ok().map(UnixTime::since_unix_epoch)
+        Some(unix_time(now()))
+    }
+}
+
+/// Verifies certificates by one time.
+#[derive(Debug)]
+pub(crate) struct CertificateTime(pub(crate) UnixTime);
+
+impl TimeProvider for CertificateTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(self.0)
     }
 }
 
@@ -104,17 +134,26 @@ mod tests {
 
     /// One test, because the clock belongs to the process.
     #[test]
-    fn the_api_servers_time_is_a_lower_bound_and_replaces_that_of_the_file() {
-        let (before, hour) = (machine_time(), Duration::from_secs(3600));
-        restore(before - hour);
-        assert!(now() < before + hour && confirmed().is_none(), "the machine's clock is later");
-        let later = jiff::Timestamp::try_from(before + hour).unwrap();
-        let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&later).unwrap();
-        observe(&HeaderMap::from_iter([(header::DATE, text.parse().unwrap())]));
-        assert!(now() >= before + hour - Duration::from_secs(1) && confirmed().is_some());
-        restore(before + 2 * hour);
-        assert!(now() < before + 2 * hour, "what the API server says is newer than the file");
+    fn the_told_time_is_a_lower_bound_and_the_file_alone_ends_no_certificate() {
+        let (before, year) = (machine_time(), Duration::from_secs(365 * 24 * 3600));
+        let expired = |not_after| {
+            let time = unix_time(now());
+            rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { time, not_after })
+        };
+        restore(before + 9 * year);
+        assert!(now() >= before + 9 * year && agreed().is_none());
+        let soon = unix_time(before + year);
+        assert_eq!(despite_file(&expired(soon)), Some(soon));
+        assert_eq!(despite_file(&expired(unix_time(before - year))), None, "the machine says so, too");
+        assert_eq!(despite_file(&rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)), None);
+
+        let server: Arc<str> = "server".into();
+        assert_eq!(hear(before + 10 * year, &server, true), Heard::Believed);
+        assert!(now() >= before + 10 * year && agreed().is_none(), "one answer told it");
+        assert_eq!(despite_file(&expired(soon)), None, "a server says so");
         assert_eq!(date(&HeaderMap::from_iter([(header::DATE, "soon".parse().unwrap())])), None);
+        let text = "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap();
+        assert!(date(&HeaderMap::from_iter([(header::DATE, text)])).is_some());
         assert!(CertificateClock.current_time().is_some());
     }
 }

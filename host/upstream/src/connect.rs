@@ -8,14 +8,20 @@ use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use kube::client::{Body, ConfigExt as _};
-use rustls::pki_types::CertificateDer;
+use rustls::ClientConfig;
+use rustls::client::Resumption;
 use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
 use crate::UpstreamError;
-use crate::clock::CertificateClock;
+use crate::clock::{self, CertificateClock, CertificateTime};
 use crate::dial::Dialer;
+use crate::error::tls_error;
+
+/// The most certificates of a chain that may each have expired by the time of the file.
+const MAX_CHAIN: usize = 4;
 
 /// The HTTP versions that Weir offers by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +36,17 @@ pub(super) enum Protocols {
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     https: HttpsConnector<Dialer>,
+    /// From which the connector is made.
+    parts: Arc<Parts>,
     timeout: Duration,
+}
+
+#[derive(Debug)]
+struct Parts {
+    tls: ClientConfig,
+    dialer: Dialer,
+    server_name: Option<String>,
+    protocols: Protocols,
 }
 
 /// A connection to a server, with or without TLS.
@@ -107,23 +123,51 @@ impl Connector {
         let mut tls =
             with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
         tls.time_provider = Arc::new(CertificateClock);
-        let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-        if let Some(name) = &config.tls_server_name {
-            let name = name.clone().try_into().map_err(|_| SetupError::ServerName(name.clone()))?;
-            https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
-        }
-        let https = match protocols {
-            Protocols::Any => https.enable_http1().enable_http2().wrap_connector(dialer),
-            Protocols::Http1 => https.enable_http1().wrap_connector(dialer),
-        };
-        Ok(Self { https, timeout })
+        let parts = Parts { tls, dialer, server_name: config.tls_server_name.clone(), protocols };
+        Ok(Self { https: parts.connector(parts.tls.clone())?, parts: Arc::new(parts), timeout })
     }
 
-    /// Connects to the server of a URI. Cancel safe: dropping the future closes the connection.
+    /// The same connector, which verifies certificates as if it were `time`.
+    pub(super) fn at(&self, time: UnixTime) -> Result<Self, UpstreamError> {
+        let mut tls = self.parts.tls.clone();
+        tls.time_provider = Arc::new(CertificateTime(time));
+        // A resumed session is not verified again.
+        tls.resumption = Resumption::disabled();
+        let https = self.parts.connector(tls).map_err(|error| UpstreamError::Credential(error.to_string()))?;
+        Ok(Self { https, parts: self.parts.clone(), timeout: self.timeout })
+    }
+
+    /// Connects to the server of a URI. A certificate that has expired by the time of the file alone is verified again as of its
+    /// last second. Cancel safe: dropping the future closes the connection.
     pub(super) async fn connect(&self, uri: Uri) -> Result<Stream, BoxError> {
+        let mut result = self.connect_once(uri.clone()).await;
+        for _ in 0..MAX_CHAIN {
+            let Err(error) = &result else { break };
+            let Some(time) = tls_error(&**error).and_then(clock::despite_file) else { break };
+            result = self.at(time)?.connect_once(uri.clone()).await;
+        }
+        result
+    }
+
+    async fn connect_once(&self, uri: Uri) -> Result<Stream, BoxError> {
         tokio::time::timeout(self.timeout, self.https.clone().oneshot(uri))
             .await
             .unwrap_or_else(|_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "connection timed out").into()))
+    }
+}
+
+impl Parts {
+    fn connector(&self, tls: ClientConfig) -> Result<HttpsConnector<Dialer>, SetupError> {
+        let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        if let Some(name) = &self.server_name {
+            let name = name.clone().try_into().map_err(|_| SetupError::ServerName(name.clone()))?;
+            https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
+        }
+        let dialer = self.dialer.clone();
+        Ok(match self.protocols {
+            Protocols::Any => https.enable_http1().enable_http2().wrap_connector(dialer),
+            Protocols::Http1 => https.enable_http1().wrap_connector(dialer),
+        })
     }
 }
 

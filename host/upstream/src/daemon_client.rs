@@ -15,7 +15,7 @@ use kube::client::Body;
 use tower::{BoxError, Service};
 
 use crate::user_agent::set_user_agent;
-use crate::{Identity, LentCredential, Purpose, RequestHead, Upstream, UpstreamBody, UpstreamError};
+use crate::{AnsweredBy, Identity, LentCredential, Purpose, RequestHead, Upstream, UpstreamBody, UpstreamError};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
@@ -113,7 +113,7 @@ impl Service<Request<Body>> for DaemonService {
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
         let purpose = if watch { Purpose::Watch } else { Purpose::Short };
-        let head = RequestHead { method: parts.method, path, headers: parts.headers };
+        let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by: AnsweredBy::Server };
         let body = body.map_err(BoxError::from).boxed_unsync();
         Box::pin(async move {
             credential?;

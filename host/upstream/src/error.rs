@@ -68,6 +68,9 @@ pub enum UpstreamError {
         /// The name of the server.
         server: Arc<str>,
     },
+    /// The client broke off the body of its request. This says nothing of the server.
+    #[error("the body of the request is incomplete")]
+    RequestBody,
     /// All servers are unresponsive, and Weir did not send the request.
     #[error("no API server responds ({servers}); weir keeps probing and recovers when one does")]
     Unresponsive {
@@ -97,7 +100,7 @@ impl UpstreamError {
             | Self::Credential(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::Broken { .. } | Self::Untrusted { .. } | Self::Lost { .. } => StatusCode::BAD_GATEWAY,
-            Self::InvalidRequest(_) => StatusCode::BAD_REQUEST,
+            Self::InvalidRequest(_) | Self::RequestBody => StatusCode::BAD_REQUEST,
         }
     }
 
@@ -114,6 +117,7 @@ impl UpstreamError {
             Self::Busy => "busy",
             Self::Credential(_) => "credential",
             Self::InvalidRequest(_) => "invalid-request",
+            Self::RequestBody => "request-body",
         }
     }
 
@@ -191,6 +195,27 @@ enum ConnectFailure {
     Timeout,
     Untrusted,
     Other,
+}
+
+/// What is wrong with the certificate of a server, if that is why connecting failed.
+pub(super) fn certificate_error(error: &UpstreamError) -> Option<&rustls::CertificateError> {
+    match error {
+        UpstreamError::Untrusted { source, .. } => match tls_error(&**source)? {
+            rustls::Error::InvalidCertificate(error) => Some(error),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The error of TLS that caused another one.
+pub(super) fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(tls) = error.downcast_ref() {
+        return Some(tls);
+    }
+    // `source` of an I/O error skips the error that it wraps.
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inner.map(|inner| inner as &(dyn Error + 'static)).or(error.source()).and_then(tls_error)
 }
 
 fn connect_failure(error: &(dyn Error + 'static)) -> ConnectFailure {

@@ -115,8 +115,10 @@ async fn run(exec: &ExecConfig) -> Result<CredentialStatus, ExecPluginError> {
     };
     let message = async {
         let mut message = Vec::new();
-        if let Some(stderr) = stderr {
-            let _ = stderr.take(MAX_ERROR).read_to_end(&mut message).await;
+        if let Some(mut stderr) = stderr {
+            let _ = (&mut stderr).take(MAX_ERROR).read_to_end(&mut message).await;
+            // Read to the end: a plugin that writes to a closed pipe is killed.
+            let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
         }
         String::from_utf8_lossy(&message).split_whitespace().collect::<Vec<_>>().join(" ")
     };
@@ -164,6 +166,16 @@ mod tests {
         assert!(auth.exec.is_none() && auth.token.is_some());
         assert_eq!(auth.client_certificate_data.as_deref(), Some("Yw=="));
         assert_eq!(resolve(&mut auth).await.unwrap(), None, "no plugin");
+    }
+
+    #[tokio::test]
+    async fn a_plugin_may_write_much_to_standard_error() {
+        // More than a pipe holds, after the part that is reported was read.
+        let script =
+            r#"head -c 2048 /dev/zero >&2 && head -c 200000 /dev/zero >&2 && echo '{"status": {"token": "t"}}'"#;
+        let mut auth = shell(script);
+        resolve(&mut auth).await.unwrap();
+        assert!(auth.token.is_some());
     }
 
     #[tokio::test]

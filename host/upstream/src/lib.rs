@@ -67,7 +67,7 @@ pub use gunzip::{Gunzip, GunzipError};
 pub use identity::Identity;
 pub use lent_credential::{CredentialLoan, LentCredential};
 pub use metrics::UpstreamMetrics;
-pub use request::{Purpose, RequestBody, RequestHead, no_request_body};
+pub use request::{AnsweredBy, Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;
 pub use server_source::{ServerConfig, ServerSource, SourceError};
 pub use server_status::{ServerState, ServerStatus};

@@ -27,6 +27,8 @@ struct State {
     rest: RequestBody,
     /// What was read; `None` if it was not kept.
     kept: Option<Vec<Bytes>>,
+    /// Whether its sender broke it off.
+    is_broken: bool,
     /// The number of the current attempt. An earlier one, whose connection may still hold its body, gets nothing more.
     attempt: u64,
 }
@@ -42,7 +44,7 @@ struct AttemptBody {
 impl ReplayBody {
     /// Wraps a body that nobody has read from.
     pub(super) fn new(body: RequestBody) -> Self {
-        Self(Arc::new(Mutex::new(State { rest: body, kept: Some(Vec::new()), attempt: 0 })))
+        Self(Arc::new(Mutex::new(State { rest: body, kept: Some(Vec::new()), is_broken: false, attempt: 0 })))
     }
 
     /// Takes the body for one attempt, which ends an earlier one. Returns `None` if an earlier attempt has read what was
@@ -59,6 +61,11 @@ impl ReplayBody {
         self.state().kept.is_some()
     }
 
+    /// Returns whether the body ended with an error, so that no server can get the request.
+    pub(super) fn is_broken(&self) -> bool {
+        self.state().is_broken
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,6 +76,7 @@ impl State {
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let is_small = self.rest.size_hint().upper().is_some_and(|size| size <= MAX_KEPT);
         let frame = ready!(Pin::new(&mut self.rest).poll_frame(cx));
+        self.is_broken |= matches!(frame, Some(Err(_)));
         match (&frame, &mut self.kept) {
             (Some(Ok(frame)), Some(kept)) if is_small && frame.is_data() => kept.extend(frame.data_ref().cloned()),
             (None, _) => {}
@@ -149,6 +157,15 @@ mod tests {
         drop(replay.take().unwrap());
         assert_eq!(replay.take().unwrap().collect().await.unwrap().to_bytes(), large);
         assert!(replay.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_its_sender_breaks_off_is_known_to_be_broken() {
+        let replay = ReplayBody::new(whole_request_body(Bytes::from_static(b"abc")));
+        assert!(replay.take().unwrap().collect().await.is_ok() && !replay.is_broken());
+        let frames = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"a"))), Err("broken off".into())]);
+        let replay = ReplayBody::new(http_body_util::StreamBody::new(frames).boxed_unsync());
+        assert!(replay.take().unwrap().collect().await.is_err() && replay.is_broken());
     }
 
     #[test]

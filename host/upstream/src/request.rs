@@ -47,6 +47,18 @@ impl Purpose {
     }
 }
 
+/// Who makes the answer to a request.
+///
+/// The API server passes some requests on: to kubelet, to what runs in a pod, to an aggregated API server. Their answers are
+/// those of a tenant, or may be. They say nothing of an outage or of a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// The API server itself.
+    Server,
+    /// Somebody behind the API server, or this is not known.
+    Backend,
+}
+
 /// A request to the API server without its body.
 #[derive(Debug, Clone)]
 pub struct RequestHead {
@@ -56,4 +68,6 @@ pub struct RequestHead {
     pub path: PathAndQuery,
     /// The headers, without the hop-by-hop headers of the client.
     pub headers: HeaderMap,
+    /// Who answers.
+    pub answered_by: AnsweredBy,
 }

@@ -70,6 +70,10 @@ pub(super) struct Server {
     pub(super) unanswered_probes: UnansweredProbes,
     /// Notified when the server goes down, to start probing it.
     pub(super) went_down: Notify,
+    /// Notified when the server is to be asked for the time.
+    pub(super) time_due: Notify,
+    /// When it was asked last although its certificate seemed to be out of time.
+    time_asked: Mutex<Option<Instant>>,
     /// Locked during a probe, so that requests share its result.
     pub(super) last_probe: tokio::sync::Mutex<Option<Probe>>,
 }
@@ -240,6 +244,8 @@ impl Server {
             down_since: Mutex::default(),
             unanswered_probes: UnansweredProbes::default(),
             went_down: Notify::new(),
+            time_due: Notify::new(),
+            time_asked: Mutex::default(),
             last_probe: tokio::sync::Mutex::default(),
         })
     }
@@ -304,6 +310,16 @@ impl Server {
     pub(super) fn resume_outage(&self, since: SystemTime) {
         self.unanswered_probes.expect_none();
         *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(since);
+    }
+
+    /// Whether the server was not asked for the time within an interval. It is asked now.
+    pub(super) fn may_ask_time(&self, interval: Duration) -> bool {
+        let mut asked = self.time_asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_ask = asked.is_none_or(|asked| asked.elapsed() >= interval);
+        if may_ask {
+            *asked = Some(Instant::now());
+        }
+        may_ask
     }
 
     /// Sets the condition, and returns whether that is a change.

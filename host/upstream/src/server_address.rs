@@ -35,6 +35,11 @@ impl ServerAddress {
         self.authority.as_str().into()
     }
 
+    /// Returns whether connections to this server use TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
     /// Returns whether the target of a `CONNECT` request, which has a port, is this server. Only TLS is relayed.
     pub(super) fn is(&self, target: &Authority) -> bool {
         self.scheme == Scheme::HTTPS

@@ -7,6 +7,7 @@ use http::{Request, Response};
 
 use crate::connect::{Connector, Credential, Protocols, SetupError};
 use crate::dial::Dialer;
+use crate::error::SendError;
 use crate::h2_pool::{H2Pool, send_unpooled};
 use crate::request::RequestBody;
 use crate::server::{Server, Servers};
@@ -80,6 +81,11 @@ impl Transport {
         self.servers.get(server).map(|connections| &connections.upgrade)
     }
 
+    /// The error of a request that this server did not answer.
+    pub(super) fn error(&self, error: SendError, server: &Server) -> UpstreamError {
+        UpstreamError::from_send(error, &server.name, &self.trust)
+    }
+
     /// Sends a request to one server and returns the response once its head has arrived.
     ///
     /// Cancel safe in that dropping the future resets the stream. The server may have processed the request.
@@ -95,7 +101,7 @@ impl Transport {
             Purpose::Upgrade => send_unpooled(&connections.upgrade, request).await,
             _ => connections.pool(purpose).send(request).await,
         };
-        let (response, permit) = sent.map_err(|error| UpstreamError::from_send(error, &server.name, &self.trust))?;
+        let (response, permit) = sent.map_err(|error| self.error(error, server))?;
         server.unanswered_probes.reset();
         Ok(response.map(|body| UpstreamBody::new(body, permit, server.unanswered_probes.clone())))
     }

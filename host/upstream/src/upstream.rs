@@ -18,6 +18,7 @@ mod health;
 mod relay;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,6 @@ use tracing::field::Empty;
 pub use self::config::{Relay, ServerRole, UpstreamConfig};
 pub use self::credential_reload::ReloadedCredential;
 pub use self::relay::RelayError;
-use crate::clock;
 use crate::connect::SetupError;
 use crate::dial::Dialer;
 use crate::error::UpstreamError;
@@ -43,7 +43,7 @@ use crate::server::{Condition, Server, Servers};
 use crate::server_status::ServerStatus;
 use crate::transport::Transport;
 use crate::user_agent::set_user_agent;
-use crate::{Connectivity, Identity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
+use crate::{AnsweredBy, Connectivity, Identity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
 
 /// The largest body of a write that probes may give up. A larger one may itself delay the probes on a thin link.
 const MAX_ABANDONED_BODY: u64 = 64 << 10;
@@ -265,16 +265,20 @@ impl Upstream {
                 _ => break,
             }
         }
-        if let (Ok(response), ServerRole::ApiServer) = (&result, self.role) {
-            clock::observe(response.headers());
-        }
-        match &result {
+        self.note_result(head.answered_by, &result);
+        result
+    }
+
+    /// Notes what a request tells of the connectivity. A backend may break off its own answers, and may answer whatever it likes.
+    fn note_result(&self, answered_by: AnsweredBy, result: &Result<Response<UpstreamBody>, UpstreamError>) {
+        let is_own_answer = answered_by == AnsweredBy::Server;
+        match result {
             // Only a success counts: a starting API server rejects requests that it accepts a moment later.
-            Ok(response) if response.status().is_success() => self.connectivity.record_success(),
+            Ok(response) if response.status().is_success() && is_own_answer => self.connectivity.record_success(),
+            Err(UpstreamError::Broken { .. }) if !is_own_answer => {}
             Err(error) if error.is_unreachable() => self.connectivity.record_failure(),
             _ => {}
         }
-        result
     }
 
     /// Sends a request to one server, and records the result in metrics and in the server's state.
@@ -296,9 +300,17 @@ impl Upstream {
         } else {
             sent.await
         };
+        let result = match result {
+            // Whatever became of the connection then, the server did not cause it.
+            Err(error) if attempt.body.is_broken() && !error.is_connect_error() => Err(UpstreamError::RequestBody),
+            result => result,
+        };
         self.metrics.server_request(&server.name, result.as_ref().err().map_or("answered", UpstreamError::label));
         match &result {
-            Ok(_) => self.note_answer(attempt.index, server),
+            Ok(_) if attempt.head.answered_by == AnsweredBy::Server => {
+                self.note_answer(attempt.index, server);
+                self.ask_time_if_due(server);
+            }
             Err(error) if error.is_connect_error() => {
                 self.set_server(attempt.index, Condition::Down, &error_report(error));
             }

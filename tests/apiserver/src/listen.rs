@@ -119,6 +119,8 @@ impl Listener {
         let service = service_fn(move |request| handler::handle(Arc::clone(&plane), Arc::clone(&connection), request));
         let mut server = auto::Builder::new(Executor(Arc::clone(&self.plane)));
         server.http2().max_concurrent_streams(self.streams);
+        // Go's server bounds the bytes only.
+        server.http1().max_headers(4096);
         let mut drained = self.drained.clone();
         drained.mark_unchanged();
         let mut served = std::pin::pin!(server.serve_connection_with_upgrades(TokioIo::new(stream), service));

@@ -30,6 +30,7 @@ spec:
       securityContext: {{- include "weir.containerSecurity" . | nindent 8 }}
       volumeMounts:
         - {name: cache, mountPath: /var/cache/weir}
+        - {name: cache-key, mountPath: /var/lib/weir}
         - {name: config, mountPath: /etc/weir, readOnly: true}
         - {name: kubelet-conf, mountPath: /etc/kubernetes/kubelet.conf, readOnly: true}
         - {name: ca, mountPath: /etc/kubernetes/pki/ca.crt, readOnly: true}
@@ -38,6 +39,9 @@ spec:
     # A replaced pod serves at once, also without the API server. Weir trusts what it reads here.
     - name: cache
       hostPath: {path: {{ .Values.cache.hostPath }}, type: DirectoryOrCreate}
+    # The key that encrypts Secrets and tokens in the watch caches, apart from them.
+    - name: cache-key
+      hostPath: {path: {{ .Values.cache.keyHostPath }}, type: DirectoryOrCreate}
     - name: config
       hostPath: {path: /etc/weir, type: Directory}
     - name: kubelet-conf
@@ -78,6 +82,8 @@ TimeoutStopSec=20
 DynamicUser=yes
 CacheDirectory=weir
 CacheDirectoryMode=0700
+StateDirectory=weir
+StateDirectoryMode=0700
 LoadCredential=kubeconfig:/etc/weir/kubeconfig
 {{- if .Values.clientCA.enabled }}
 LoadCredential=client-ca.crt:/etc/kubernetes/pki/ca.crt

@@ -169,36 +169,95 @@ fn what_the_operator_must_not_apply_is_rejected_by_name() {
     assert!(unknown.to_string().contains("pools.yaml"));
 }
 
+/// The documents of manifests.
+fn manifests(files: &[&str]) -> Vec<Value> {
+    let read = |file: &&str| std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    files.iter().flat_map(|file| yaml::documents(&read(file)).unwrap()).collect()
+}
+
+fn texts(rule: &Value, key: &str) -> Vec<String> {
+    rule[key].as_array().into_iter().flatten().map(|value| value.as_str().unwrap().to_owned()).collect()
+}
+
 /// The operator may do with each kind what it does, and with no other kind.
 #[test]
 fn the_permissions_are_those_of_the_kinds() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/rbac.yaml")).unwrap();
-    let writes = ["list", "watch", "create", "patch", "delete"];
-    let mut permitted = BTreeSet::new();
-    for role in yaml::documents(&text).unwrap() {
+    let mut permitted: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for role in manifests(&["rbac.yaml", "rbac-ingress-nginx.yaml"]) {
         let namespaced = role["kind"] == "Role";
         for rule in role["rules"].as_array().into_iter().flatten() {
-            let list = |key: &str| {
-                rule[key].as_array().unwrap().iter().map(|value| value.as_str().unwrap()).collect::<Vec<_>>()
-            };
-            if list("verbs") == writes {
-                for resource in list("resources") {
-                    permitted.insert((list("apiGroups")[0].to_owned(), resource.to_owned(), namespaced));
-                }
+            for resource in texts(rule, "resources") {
+                let of = (texts(rule, "apiGroups")[0].clone(), resource, namespaced);
+                permitted.entry(of).or_default().extend(texts(rule, "verbs"));
             }
         }
     }
-    let needed = KINDS.iter().map(|kind| (kind.group.to_owned(), kind.plural.to_owned(), kind.namespaced)).collect();
-    assert_eq!(permitted, needed);
+    let writes = ["list", "watch", "create", "patch", "delete"].map(str::to_owned).into();
+    permitted.retain(|_, verbs| *verbs == writes);
+    let needed: BTreeSet<_> =
+        KINDS.iter().map(|kind| (kind.group.to_owned(), kind.plural.to_owned(), kind.namespaced)).collect();
+    assert_eq!(permitted.into_keys().collect::<BTreeSet<_>>(), needed);
+}
+
+/// Without the template that has a webhook, the operator may write none; with it, that one alone.
+#[test]
+fn only_the_template_with_a_webhook_may_write_it() {
+    let webhooks = built_in("ingress-nginx").unwrap().unwrap().shared_objects(&["a"], &surroundings()).unwrap();
+    let webhooks = webhooks.iter().filter(|object| object.kind.kind == "ValidatingWebhookConfiguration");
+    let names: Vec<_> = webhooks.map(|object| object.name.clone()).collect();
+    let written = |file| {
+        let rules = manifests(&[file]);
+        let rules = rules.iter().flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+        let rules =
+            rules.filter(|rule| texts(rule, "resources").contains(&"validatingwebhookconfigurations".to_owned()));
+        rules.filter(|rule| texts(rule, "verbs").contains(&"create".to_owned())).collect::<Vec<_>>()
+    };
+    assert!(written("rbac.yaml").is_empty());
+    let [rule] = &written("rbac-ingress-nginx.yaml")[..] else { panic!("one rule") };
+    assert_eq!(texts(rule, "resourceNames"), names);
+}
+
+/// The namespaces admit restricted pods only, and the built-in templates have no others.
+#[test]
+fn the_namespaces_enforce_restricted_pods() {
+    for namespace in manifests(&["namespaces.yaml"]) {
+        assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+    }
+    let mut pods: Vec<Value> =
+        manifests(&["deployment.yaml"]).iter().map(|object| object["spec"]["template"]["spec"].clone()).collect();
+    for name in BUILT_IN {
+        let template = built_in(name).unwrap().unwrap();
+        let mut all = template.pool_objects(&values("a"), &surroundings()).unwrap();
+        all.extend(template.shared_objects(&["a"], &surroundings()).unwrap());
+        pods.extend(
+            all.iter().map(|object| object.object["spec"]["template"]["spec"].clone()).filter(Value::is_object),
+        );
+    }
+    assert!(pods.len() >= 5, "{pods:?}");
+    for pod in pods {
+        let of_pod = &pod["securityContext"];
+        for key in ["hostNetwork", "hostPID", "hostIPC", "hostUsers"] {
+            assert_eq!(pod[key], Value::Null, "{pod}");
+        }
+        for volume in pod["volumes"].as_array().into_iter().flatten() {
+            assert!(volume["configMap"].is_object() || volume["secret"].is_object(), "{volume}");
+        }
+        for container in pod["containers"].as_array().unwrap() {
+            let own = &container["securityContext"];
+            let either = |key: &str| if own[key].is_null() { &of_pod[key] } else { &own[key] };
+            assert_eq!(either("runAsNonRoot"), true, "{container}");
+            assert_eq!(either("seccompProfile")["type"], "RuntimeDefault", "{container}");
+            assert_eq!(own["allowPrivilegeEscalation"], false, "{container}");
+            assert_eq!(texts(&own["capabilities"], "drop"), ["ALL"], "{container}");
+            let added = texts(&own["capabilities"], "add");
+            assert!(added.iter().all(|capability| capability == "NET_BIND_SERVICE"), "{container}");
+        }
+    }
 }
 
 /// The operator may bind the roles that the built-in templates name, and no others.
 #[test]
 fn the_roles_that_templates_bind_are_deployed_and_may_be_bound() {
-    let read = |file: &str| {
-        let text = std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-        yaml::documents(&text).unwrap()
-    };
     let mut bound = BTreeSet::new();
     for name in BUILT_IN {
         let template = built_in(name).unwrap().unwrap();
@@ -207,8 +266,8 @@ fn the_roles_that_templates_bind_are_deployed_and_may_be_bound() {
         bound.extend(all.iter().filter_map(|object| object.object["roleRef"]["name"].as_str().map(str::to_owned)));
     }
     let deployed: BTreeSet<_> =
-        read("roles.yaml").iter().map(|role| role["metadata"]["name"].as_str().unwrap().to_owned()).collect();
-    let rules = read("rbac.yaml");
+        manifests(&["roles.yaml"]).iter().map(|role| role["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+    let rules = manifests(&["rbac.yaml", "rbac-ingress-nginx.yaml"]);
     let rules = rules.iter().flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
     let bind = rules.filter(|rule| rule["verbs"][0] == "bind");
     let permitted: BTreeSet<_> = bind

@@ -25,4 +25,7 @@ pub enum RequestInfoError {
     /// A deprecated prefix without a resource (`/api/v1/watch`).
     #[error("the path names no resource after its prefix")]
     NoResource,
+    /// More query parameters than a server reads.
+    #[error("the query has more than 10000 parameters")]
+    TooManyParameters,
 }

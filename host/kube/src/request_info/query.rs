@@ -9,8 +9,12 @@ use http::uri::PathAndQuery;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::RequestInfoError;
+use crate::go_text::equal_fold;
 
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Go's `urlmaxqueryparams`. A server that is built with it drops a longer query, selectors and all.
+const MAX_PARAMETERS: usize = 10_000;
 
 /// The decoded pairs in their order, with repeated keys (`command=sh&command=-c`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,8 +26,12 @@ impl Query {
     /// Decodes a raw query.
     ///
     /// # Errors
-    /// [`RequestInfoError::NotText`] if a decoded key or value is not UTF-8.
+    /// [`RequestInfoError::NotText`] if a decoded key or value is not UTF-8. [`RequestInfoError::TooManyParameters`] if
+    /// `url.ParseQuery` would read none of them.
     pub fn parse(raw: &str) -> Result<Self, RequestInfoError> {
+        if raw.split('&').count() > MAX_PARAMETERS {
+            return Err(RequestInfoError::TooManyParameters);
+        }
         let pairs = raw
             .split('&')
             .filter(|pair| !pair.is_empty() && !pair.contains(';') && escapes_are_valid(pair))
@@ -46,6 +54,11 @@ impl Query {
     /// A missing key, `false` and `0` are false. Any other value is true, also the empty one.
     #[must_use]
     pub fn flag(&self, key: &str) -> bool {
+        self.first(key).is_some_and(|value| !equal_fold(value.as_bytes(), "false") && value != "0")
+    }
+
+    /// The same as `RequestInfo` reads it where other options are malformed: U+017F is no `s` there.
+    pub(super) fn flag_of_malformed(&self, key: &str) -> bool {
         self.first(key).is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
     }
 

@@ -110,6 +110,68 @@ fn any_first_value_of_watch_except_false_and_zero_makes_a_watch() {
 }
 
 #[test]
+fn what_is_authorized_is_what_the_api_server_authorizes() {
+    let both = "fieldSelector=metadata.name%3Dx&labelSelector=a";
+    for (method, url, name, field, label) in [
+        ("GET", format!("/api/v1/pods?{both}"), Some("x"), Some("metadata.name=x"), Some("a")),
+        ("GET", format!("/api/v1/pods?watch=1&{both}"), Some("x"), Some("metadata.name=x"), Some("a")),
+        ("DELETE", format!("/api/v1/pods?{both}"), None, Some("metadata.name=x"), Some("a")),
+        ("POST", format!("/api/v1/pods?{both}"), None, None, None),
+        ("GET", format!("/api/v1/namespaces/a/pods/b?{both}"), Some("b"), None, None),
+        ("GET", format!("/api/v1/watch/namespaces/a/pods/b?{both}"), Some("b"), None, None),
+        ("GET", format!("/api/v1/watch/pods?{both}"), None, None, None),
+        ("GET", format!("/api/v1/pods?limit=x&{both}"), None, Some("metadata.name=x"), Some("a")),
+        ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Da%2Fb".to_owned(), None, Some("metadata.name=a/b"), None),
+        ("GET", "/api/v1/pods?fieldSelector=metadata.name%3D".to_owned(), None, Some("metadata.name="), None),
+        ("GET", "/api/v1/pods?fieldSelector=&labelSelector=".to_owned(), None, None, None),
+    ] {
+        let read = resource(method, &url);
+        assert_eq!(
+            (read.authorized_name(), read.field_selector(), read.label_selector()),
+            (name, field, label),
+            "{url}"
+        );
+    }
+}
+
+#[test]
+fn the_name_of_a_list_or_a_watch_selects_it() {
+    let fields = |url: &str| resource("GET", url).options.map(|options| options.fields.to_string());
+    assert_eq!(fields("/api/v1/watch/namespaces/a/pods/b").as_deref(), Ok("metadata.name=b"));
+    assert_eq!(fields("/api/v1/watch/namespaces/a").as_deref(), Ok("metadata.name=a"));
+    assert_eq!(
+        fields("/api/v1/watch/namespaces/a/pods/b?fieldSelector=metadata.name%3Db").as_deref(),
+        Ok("metadata.name=b")
+    );
+    assert_eq!(fields("/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Db").as_deref(), Ok("metadata.name=b"));
+    for other in ["metadata.name%3Dc", "spec.nodeName%3Dn"] {
+        let refused = fields(&format!("/api/v1/watch/namespaces/a/pods/b?fieldSelector={other}"));
+        assert_eq!(refused.unwrap_err().parameter, "fieldSelector", "{other}");
+    }
+}
+
+#[test]
+fn a_read_that_the_server_refuses_has_no_options() {
+    for (url, parameter) in [
+        ("/api/v1/pods?limit=x", "limit"),
+        ("/api/v1/pods?timeoutSeconds=x", "timeoutSeconds"),
+        ("/api/v1/pods?watch=1&timeoutSeconds=9223372036854775807", "timeoutSeconds"),
+        ("/api/v1/pods?sendInitialEvents=true", "sendInitialEvents"),
+        ("/api/v1/pods?watch=1&continue=x", "continue"),
+        ("/api/v1/namespaces?fieldSelector=metadata.namespace%3Da", "fieldSelector"),
+        ("/api/v1/services?fieldSelector=spec.nodeName%3Da", "fieldSelector"),
+        ("/api/v1/services?fieldSelector=metadata.name%21%3D%3Done", "fieldSelector"),
+        ("/api/v1/services?labelSelector=a%3Db%3Dc", "labelSelector"),
+        ("/api/v1/services?resourceVersion=x", "resourceVersion"),
+        ("/api/v1/namespaces/a/services/b?export=1", "export"),
+    ] {
+        assert_eq!(resource("GET", url).options.unwrap_err().parameter, parameter, "{url}");
+    }
+    assert!(resource("GET", "/api/v1/services?fieldSelector=metadata.name%3Do%0Ae").options.is_ok());
+    assert!(resource("GET", "/api/v1/namespaces/a/services/b?limit=x").options.is_ok(), "a get has no limit");
+}
+
+#[test]
 fn ambiguous_paths_are_rejected() {
     for (path, why) in [
         ("/api/v1//pods", RequestInfoError::EmptySegment),
@@ -124,6 +186,7 @@ fn ambiguous_paths_are_rejected() {
         ("/api/v1/p%00ods", RequestInfoError::NotText),
         ("/api/v1/p%zods", RequestInfoError::BadEscape),
         ("/api/v1/watch", RequestInfoError::NoResource),
+        (&format!("/api/v1/pods?{}", "&".repeat(10_000)), RequestInfoError::TooManyParameters),
     ] {
         assert_eq!(parse("GET", path), Err(why), "{path}");
     }

@@ -3,6 +3,7 @@
 
 mod batch;
 mod explain;
+mod threads;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use tracing::Instrument as _;
 use tracing::field::Empty;
 use weir_document::{Document, Path};
 
-use self::batch::Batch;
+use self::threads::Threads;
 use super::breaker::Breaker;
 use super::chain::DocumentFilter;
 use super::dependency_set::{ChangeSet, DependencySet};
@@ -58,6 +59,7 @@ struct FilterState {
     digest: crate::Digest,
     description: Description,
     pool: Pool,
+    threads: Threads,
     guards: Arc<[Path]>,
     breaker: Breaker,
     trace_cache: TraceCache,
@@ -110,6 +112,7 @@ impl Filter {
             digest,
             description,
             pool,
+            threads: Threads::current(),
             breaker: Breaker::default(),
             trace_cache: TraceCache::default(),
             dependencies,
@@ -318,7 +321,7 @@ impl DocumentFilter for Filter {
             failed = Empty,
             replayed = Empty,
         );
-        let run = Batch::begin(&self.state, guarded).run(batch);
+        let run = threads::run(&self.state, batch, guarded);
         match span.is_disabled() {
             true => run.map(drop).boxed(),
             false => async move { run.instrument(span.clone()).await.record(&span) }.boxed(),

@@ -3,10 +3,11 @@
 //! A call collects its dependencies in [`Dependencies`]. The filter stores them with the outcome of the call. A stored
 //! value is not collected again: its looked-up object has a mark with the [`Epoch`] of the filter's dependency set.
 
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_document::{CachedObject, Path, Selection};
+use weir_document::{CachedObject, Path, Selection, keyed_hasher};
 use weir_kube::{InterfaceAddress, LookupSpec};
 
 use super::view::Snapshot;
@@ -156,8 +157,9 @@ impl Epoch {
 /// Returns the fingerprint of the node's addresses.
 #[must_use]
 pub(super) fn addresses_value(addresses: &[InterfaceAddress]) -> u64 {
-    use std::hash::BuildHasher;
-    foldhash::fast::FixedState::default().hash_one(addresses)
+    let mut hasher = keyed_hasher();
+    addresses.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Faults of module calls, classified by the type of the error and never by its text.
 
 use wasmtime::Trap;
+use wasmtime::component::ResourceTableError;
 
 /// The maximum length of a fault's message in bytes.
 const MESSAGE: usize = 1024;
@@ -105,6 +106,9 @@ impl Fault {
         if error.is::<wasmtime_wasi::I32Exit>() {
             return Self::new(FailureClass::Exit, &with_stderr("the module called exit", stderr));
         }
+        if matches!(error.downcast_ref(), Some(ResourceTableError::Full)) {
+            return Self::new(FailureClass::Memory, &with_stderr("held too many handles of WASI", stderr));
+        }
         let trap = error.downcast_ref::<Trap>().copied();
         let class = match trap {
             Some(Trap::Interrupt) => FailureClass::Time,
@@ -178,6 +182,8 @@ mod tests {
         assert_eq!(of(Trap::UnreachableCodeReached.into(), true), FailureClass::Memory);
         assert_eq!(of(Trap::UnreachableCodeReached.into(), false), FailureClass::Trap);
         assert_eq!(of(wasmtime_wasi::I32Exit(1).into(), false), FailureClass::Exit);
+        assert_eq!(of(ResourceTableError::Full.into(), false), FailureClass::Memory);
+        assert_eq!(of(ResourceTableError::NotPresent.into(), false), FailureClass::Trap);
         assert_eq!(of(Refusal::BadHandle(1).into(), false), FailureClass::Trap);
         assert_eq!(of(wasmtime::Error::msg("unknown handle"), false), FailureClass::Trap);
     }

@@ -4,7 +4,7 @@
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// The number of objects from which on work is long: about a millisecond.
-const MANY: usize = 4096;
+pub(super) const MANY: usize = 4096;
 
 /// Runs work over this many objects. While long work runs, another thread runs the other tasks of this thread.
 pub(super) fn over<T>(objects: usize, work: impl FnOnce() -> T) -> T {

@@ -15,7 +15,7 @@ pub(super) struct MemoryLimit {
     linear: usize,
     /// The last growth that was granted. It is taken back if the growth fails afterwards.
     growth: usize,
-    /// What the guest has handles of: string sets and paths.
+    /// What the guest has handles of: string sets and paths, and room for those of WASI.
     held: usize,
     /// What the call has passed to the host, which keeps it until the end of the call.
     kept: usize,
@@ -23,8 +23,9 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { limit, linear: 0, growth: 0, held: 0, kept: 0, refused: false }
+    /// Creates a limit of which some bytes are taken for as long as the instance lives.
+    pub(super) fn new(limit: usize, taken: usize) -> Self {
+        Self { limit, linear: 0, growth: 0, held: taken, kept: 0, refused: false }
     }
 
     /// Begins a call.
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn memories_and_what_the_host_keeps_share_one_limit() {
-        let mut memory = MemoryLimit::new(100);
+        let mut memory = MemoryLimit::new(130, 30);
         assert!(memory.memory_growing(0, 30, None).unwrap() && memory.memory_growing(0, 20, None).unwrap());
         assert!(memory.memory_growing(30, 40, None).unwrap());
         assert_eq!(memory.linear(), 60, "two memories");
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn memory_that_was_granted_but_did_not_grow_does_not_count() {
-        let mut memory = MemoryLimit::new(100);
+        let mut memory = MemoryLimit::new(130, 30);
         assert!(memory.memory_growing(0, 80, None).unwrap());
         memory.memory_grow_failed(wasmtime::Error::msg("full")).unwrap();
         assert_eq!(memory.linear(), 0);

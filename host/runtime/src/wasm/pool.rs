@@ -13,6 +13,7 @@ use super::engine::Ticking;
 use super::evaluate::Scope;
 use super::fault::{FailureClass, Fault};
 use super::instance::{Bounds, Instance, Linked, StartError};
+use super::long_work::MANY;
 use super::lookup::LookupContext;
 use super::state::InstanceContext;
 use super::view::ClusterView;
@@ -107,6 +108,17 @@ impl Pool {
     #[must_use]
     pub fn view(&self) -> &dyn ClusterView {
         &*self.context.view
+    }
+
+    /// Returns whether a call may look up so many objects that this is long work.
+    #[must_use]
+    pub fn looks_up_many(&self) -> bool {
+        let mut lookups = self.context.lookups.iter().filter(|lookup| lookup.name.is_none()).peekable();
+        if lookups.peek().is_none() {
+            return false;
+        }
+        let snapshot = self.context.view.snapshot();
+        lookups.any(|lookup| snapshot.count(lookup) >= MANY)
     }
 
     /// Returns an instance to the pool, unless it is worn out.

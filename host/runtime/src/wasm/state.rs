@@ -123,9 +123,9 @@ impl GuestState {
         let output = Output::new(context.filter.clone(), context.log_rate.clone());
         Self {
             wasi: wasi::context(&output),
-            table: ResourceTable::new(),
+            table: wasi::handles(),
             output,
-            memory: MemoryLimit::new(memory),
+            memory: MemoryLimit::new(memory, wasi::HANDLE_MEMORY),
             budget: Budget { clock, left: 0, host: 0 },
             phase: Phase::Configure,
             scope: Scope::new(LookupContext::new(context.clone())),

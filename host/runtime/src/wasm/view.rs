@@ -45,6 +45,10 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
         namespace: Option<&str>,
         label_selector: &str,
     ) -> Result<Arc<Selection>, String>;
+    /// Returns the number of objects that a lookup covers.
+    fn count(&self, _lookup: &LookupSpec) -> usize {
+        0
+    }
     /// Returns how many objects [`Snapshot::find`] reads: none if it remembers the selection. While it reads many, another
     /// thread runs the other tasks of this one.
     fn objects_to_read(&self, _lookup: &LookupSpec, _namespace: Option<&str>, _label_selector: &str) -> usize {

@@ -27,6 +27,11 @@ pub(super) const LINE: usize = 1024;
 /// The maximum number of logged lines per call. Further lines are dropped.
 pub(super) const LINES: usize = 32;
 
+/// The most handles of WASI that a module holds: streams, timers and what it asks readiness of. Runtimes of languages hold ten.
+const HANDLES: usize = 256;
+/// What the host keeps for all of them, at most. It counts as memory of the module from the start.
+pub(super) const HANDLE_MEMORY: usize = HANDLES * 256;
+
 /// The WASI interfaces that [`link`] provides, without versions.
 pub(super) const INTERFACES: &[&str] = &[
     "wasi:io/poll",
@@ -111,6 +116,13 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     sockets::tcp_create_socket::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)?;
     sockets::udp::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)?;
     sockets::udp_create_socket::add_to_linker::<GuestState, WasiSockets>(l, GuestState::sockets)
+}
+
+/// Creates the table of the handles of one instance. wasmtime's own bound is a million.
+pub(super) fn handles() -> ResourceTable {
+    let mut table = ResourceTable::new();
+    table.set_max_capacity(HANDLES);
+    table
 }
 
 /// Creates the isolated WASI context of one instance.

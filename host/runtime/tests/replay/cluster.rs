@@ -1,5 +1,6 @@
 //! A changing cluster, which filters look up objects in.
 
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ struct State {
 struct Events {
     change: Mutex<Option<(Cluster, Changed)>>,
     stall: Mutex<Duration>,
+    /// What each `find` over thousands of objects waits for.
+    long: Mutex<Option<Receiver<()>>>,
 }
 
 /// The state of the cluster at one moment.
@@ -95,6 +98,11 @@ impl Cluster {
     /// Makes every `find` take this long.
     pub(crate) fn stall(&self, time: Duration) {
         *self.0.lock().unwrap().events.stall.lock().unwrap() = time;
+    }
+
+    /// Makes the cluster one of thousands of objects, and every `find` wait for a message.
+    pub(crate) fn find_waits_for(&self, message: Receiver<()>) {
+        *self.0.lock().unwrap().events.long.lock().unwrap() = Some(message);
     }
 
     /// Changes some objects.
@@ -235,11 +243,23 @@ impl Snapshot for Version {
         label_selector: &str,
     ) -> Result<Arc<Selection>, String> {
         std::thread::sleep(*self.events.stall.lock().unwrap());
+        if let Some(message) = &*self.events.long.lock().unwrap() {
+            message.recv_timeout(Duration::from_secs(5)).map_err(|_| "nothing else went on".to_owned())?;
+        }
         let selector = LabelSelector::parse(label_selector).map_err(|error| error.to_string())?;
         let wanted = |((_, of, _), object): &&(Changed, Arc<CachedObject>)| {
             namespace.is_none_or(|namespace| namespace == *of) && selects(&selector, object)
         };
         Ok(Arc::new(Selection::new(self.of(lookup).filter(wanted).map(|(_, object)| object.clone()).collect())))
+    }
+
+    fn count(&self, lookup: &LookupSpec) -> usize {
+        let is_large = self.events.long.lock().unwrap().is_some();
+        if is_large { 10_000 } else { self.of(lookup).count() }
+    }
+
+    fn objects_to_read(&self, lookup: &LookupSpec, _namespace: Option<&str>, _label_selector: &str) -> usize {
+        self.count(lookup)
     }
 
     fn addresses(&self) -> Arc<[InterfaceAddress]> {

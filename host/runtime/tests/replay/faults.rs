@@ -1,5 +1,6 @@
 //! Violations of the contract, and changes during a call. Each test has one rule.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use guest::{Op, Program, Read};
@@ -109,4 +110,36 @@ async fn time_in_host_calls_is_charged_to_the_call() {
     let Outcome::Failed(failure) = &outcomes[0] else { panic!("{:?}", outcomes[0]) };
     assert_eq!(failure.class.label(), "time");
     assert!(began.elapsed() < Duration::from_millis(40 * 30), "forty lookups of 30 ms, within 100 ms");
+}
+
+/// A module cannot be interrupted within a lookup. The connections of a thread must not wait for it, in a call and in a replay.
+#[test]
+fn a_lookup_of_thousands_of_objects_does_not_stop_the_other_tasks_of_its_thread() {
+    let daemon = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let connections = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let parts = Parts::new();
+    let find = Op::Find("nodes".to_owned(), false, String::new());
+    let cluster = Cluster::complete();
+    let filter = daemon.block_on(parts.filter(&cluster, "guest", &settings(vec![find])));
+    // It is taken only by a lookup that waits for it.
+    let (other, message) = mpsc::sync_channel(0);
+    cluster.find_waits_for(message);
+    for round in 0..3 {
+        let outcomes = connections.block_on(async {
+            let chain = chain(&filter);
+            let filtered = chain.run(vec![service("a")]);
+            let others = async {
+                loop {
+                    tokio::task::yield_now().await;
+                    let _ = other.try_send(());
+                }
+            };
+            tokio::select! {
+                biased;
+                outcomes = filtered => outcomes,
+                () = others => Vec::new(),
+            }
+        });
+        assert!(matches!(outcomes[..], [Outcome::Unchanged]), "round {round}: {outcomes:?}");
+    }
 }

@@ -35,7 +35,7 @@ impl Review {
         };
         match &request.kind {
             RequestKind::Resource(resource) => {
-                let attributes = attributes(method, request, resource);
+                let attributes = attributes(method, resource);
                 let action = action(&attributes);
                 Self { spec: SubjectAccessReviewSpec { resource_attributes: Some(attributes), ..spec }, action }
             }

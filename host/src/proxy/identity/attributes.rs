@@ -3,12 +3,12 @@
 use http::Method;
 use k8s_openapi::api::authorization::v1::{FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes};
 use sha2::{Digest as _, Sha256};
-use weir_kube::{RequestInfo, ResourceRequest, Verb};
+use weir_kube::{ResourceRequest, Verb};
 
 use crate::proxy::credential::{hash_part, hash_text};
 
 /// The attributes of a request for a resource, as the API server authorizes it.
-pub(super) fn attributes(method: &Method, request: &RequestInfo, resource: &ResourceRequest) -> ResourceAttributes {
+pub(super) fn attributes(method: &Method, resource: &ResourceRequest) -> ResourceAttributes {
     let text = |text: Option<&str>| Some(text.unwrap_or_default().to_owned());
     // Since Kubernetes 1.32 the authorizer of nodes considers selectors: a node may list only its own pods.
     let field = |raw: &str| FieldSelectorAttributes { raw_selector: Some(raw.to_owned()), requirements: None };
@@ -20,9 +20,9 @@ pub(super) fn attributes(method: &Method, request: &RequestInfo, resource: &Reso
         resource: text(Some(&resource.resource.resource)),
         subresource: text(resource.subresource.as_deref()),
         namespace: text(resource.namespace.as_deref()),
-        name: text(authorized_name(request, resource)),
-        field_selector: selector(request, "fieldSelector").map(field),
-        label_selector: selector(request, "labelSelector").map(label),
+        name: text(resource.authorized_name()),
+        field_selector: resource.field_selector().map(field),
+        label_selector: resource.label_selector().map(label),
     }
 }
 
@@ -64,29 +64,19 @@ pub(super) fn covered_by(read: &ResourceAttributes) -> Vec<ResourceAttributes> {
     wider
 }
 
-fn selector<'a>(request: &'a RequestInfo, key: &str) -> Option<&'a str> {
-    request.query.first(key).filter(|selector| !selector.is_empty())
-}
-
-fn authorized_name<'a>(request: &'a RequestInfo, resource: &'a ResourceRequest) -> Option<&'a str> {
-    let terms = request.query.first("fieldSelector").unwrap_or_default().split(',');
-    let named = terms
-        .filter_map(|term| term.split_once('='))
-        .find_map(|(field, value)| (field.trim() == "metadata.name").then(|| value.trim_start_matches('=').trim()));
-    resource.name.as_deref().or(named)
-}
-
 fn rbac_verb(verb: Verb, method: &Method) -> String {
     verb.name().map_or_else(|| method.as_str().to_ascii_lowercase(), str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_kube::RequestInfo;
+
     use super::*;
 
     fn asked(path: &str) -> ResourceAttributes {
         let request = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-        attributes(&Method::GET, &request, request.resource().unwrap())
+        attributes(&Method::GET, request.resource().unwrap())
     }
 
     fn covers(wider: &str, read: &str) -> bool {

@@ -11,13 +11,6 @@ use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
 
 impl Proxy {
-    /// Whether the API server itself answers a request, and no backend behind it.
-    pub(in crate::proxy) fn is_answered_by_server(&self, request: &RequestInfo) -> bool {
-        let Some(resource) = request.resource() else { return true };
-        let is_proxied = resource.verb == weir_kube::Verb::Proxy || resource.subresource.as_deref() == Some("proxy");
-        !is_proxied
-    }
-
     /// Notes the status of an answer that the API server itself has sent: never one of a backend behind it, or of Weir.
     ///
     /// A 401 of a read ends what was remembered of the credential at once. A write may be answered so by an admission webhook:
@@ -46,16 +39,19 @@ impl Proxy {
         let is_noted =
             is_read && caller.identity() != Identity::Impersonated && self.views.as_ref().is_some_and(is_cached);
         let Some(resource) = request.resource().filter(|_| is_noted) else { return };
-        let asked = attributes(method, request, resource);
+        let asked = attributes(method, resource);
         if status == StatusCode::FORBIDDEN {
             self.note_permission(caller, &asked, false).await;
         } else if status.is_success() {
+            self.note_permission(caller, &asked, true).await;
             let (proxy, caller, component, request) =
                 (self.clone(), caller.clone(), component.to_owned(), request.clone());
             // The client does not wait for that.
             self.tasks.spawn_until_stop(async move {
-                proxy.know(&caller).await;
-                proxy.note_permission(&caller, &asked, true).await;
+                if !proxy.is_accepted(&caller).await {
+                    proxy.know(&caller).await;
+                    proxy.note_permission(&caller, &asked, true).await;
+                }
                 proxy.learn_kinds(&caller, &component, &request).await;
             });
         }

@@ -100,7 +100,7 @@ impl ReviewCache {
     ) -> Result<bool, StatusError> {
         let ended = self.ended.get(&key.credential).await;
         let is_expired =
-            |review: &CachedReview| review.expires <= Instant::now() || ended.is_some_and(|ended| review.sent <= ended);
+            |review: &CachedReview| review.expires <= Instant::now() || ended.is_some_and(|ended| review.sent < ended);
         let left = key.expires.map(|expires| expires.duration_since(clock::now()).unwrap_or_default());
         let sent = self.send(key, send, left.map_or(self.allowed, |left| left.min(self.allowed)));
         let review = match self.shares.is_exhausted(&key.owner) && !self.results.contains_key(&key.name) {

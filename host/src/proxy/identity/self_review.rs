@@ -10,7 +10,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use serde::de::DeserializeOwned;
 use tower::BoxError;
 use weir_kube::RequestInfo;
-use weir_upstream::{Identity, Purpose, RequestHead, Upstream};
+use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, Upstream};
 
 use super::attributes::{attributes, covered_by, question};
 use super::reviews::ReviewKey;
@@ -41,7 +41,7 @@ impl Proxy {
         let Some(resource) = request.resource().filter(|_| caller.identity() != Identity::Impersonated) else {
             return Ok(true);
         };
-        let asked = attributes(&Method::GET, request, resource);
+        let asked = attributes(&Method::GET, resource);
         if !self.upstream.has_answered() && self.was_granted(caller, &asked).await {
             return Ok(true);
         }
@@ -137,7 +137,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     let mut headers = caller.headers().clone();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let head = RequestHead { method: Method::POST, path, headers };
+    let head = RequestHead { method: Method::POST, path, headers, answered_by: AnsweredBy::Server };
     let body = Full::new(Bytes::from(review)).map_err(|never| -> BoxError { match never {} }).boxed_unsync();
     let answer = upstream.send(caller.identity(), Purpose::Short, head, body).await?;
     let status = answer.status();

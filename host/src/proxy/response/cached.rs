@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
-use weir_kube::{Encoding, MediaType, Query, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, ListOptions, MediaType, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
 use weir_upstream::CredentialLoan;
 
 use super::gzip::compressed;
@@ -47,7 +47,7 @@ pub(super) const OFFLINE: HeaderValue =
 pub(in crate::proxy) struct CachedRead {
     pub(in crate::proxy) component: String,
     pub(in crate::proxy) resource: ResourceRequest,
-    pub(in crate::proxy) query: Query,
+    options: Arc<ListOptions>,
     media_type: MediaType,
     selector: RequestSelector,
     start: Start,
@@ -79,11 +79,11 @@ enum Start {
 
 impl Start {
     /// `None` if only the API server has that state.
-    fn of(resource: &ResourceRequest, query: &Query, online: bool) -> Option<Self> {
+    fn of(resource: &ResourceRequest, options: &ListOptions, online: bool) -> Option<Self> {
         match resource.verb {
-            Verb::List if online => list_start(query),
-            Verb::List => offline_list_start(query),
-            Verb::Watch => watch_start(query),
+            Verb::List if online => list_start(options),
+            Verb::List => offline_list_start(options),
+            Verb::Watch => watch_start(options),
             Verb::Get if !online => Some(Self::Any),
             _ => None,
         }
@@ -114,16 +114,18 @@ impl CachedRead {
                 media_type.transform = Transform::None;
             }
         }
-        let start = Start::of(resource, query, online)?;
+        // What Weir does not read exactly as the API server does, only the API server answers.
+        let options = resource.options.as_ref().ok()?;
+        let start = Start::of(resource, options, online)?;
         Some(Self {
             component: component.to_owned(),
-            selector: RequestSelector::of(request)?,
+            selector: RequestSelector::of(resource)?,
             client: ClientKey::of(headers, caller, resource, query, form),
             any_read: ClientKey::of_resource(headers, caller, resource),
             lists: None,
             loan: None,
             resource: resource.clone(),
-            query: query.clone(),
+            options: options.clone(),
             media_type,
             start,
             for_peer: false,
@@ -132,60 +134,47 @@ impl CachedRead {
 
     /// Whether the read is a watch-list: a watch that starts with the whole state and marks its end.
     fn is_watch_list(&self) -> bool {
-        self.query.first("sendInitialEvents").is_some() && self.query.flag("sendInitialEvents")
+        self.options.send_initial_events == Some(true)
     }
 
     fn takes_bookmarks(&self) -> bool {
-        self.query.flag("allowWatchBookmarks")
+        self.options.allow_watch_bookmarks
     }
 }
 
 /// The state that a list asks for; `None` if the API server must answer: the latest state, an exact version, or a page.
-fn list_start(query: &Query) -> Option<Start> {
-    let text = |key| query.first(key).unwrap_or_default();
-    let limited = text("limit").parse::<u64>().is_ok_and(|limit| limit > 0);
-    if !text("continue").is_empty() {
+fn list_start(options: &ListOptions) -> Option<Start> {
+    if !options.continue_token.is_empty() {
         return None;
     }
-    match (text("resourceVersion"), text("resourceVersionMatch")) {
+    match (options.resource_version.as_str(), options.resource_version_match.as_str()) {
         ("0", "" | "NotOlderThan") => Some(Start::Any),
-        (version, "NotOlderThan") => version.parse().ok().map(Start::NotOlderThan),
-        (version, "") if !limited => version.parse().ok().map(Start::NotOlderThan),
+        (_, "NotOlderThan") => options.version().map(Start::NotOlderThan),
+        (_, "") if options.limit <= 0 => options.version().map(Start::NotOlderThan),
         _ => None,
     }
 }
 
 /// The state that a list gets offline: the view's, unless the client asks for a version itself, as the API server understands a
-/// version with a limit, too. `None`: a further page of another list, or what the API server refuses.
-fn offline_list_start(query: &Query) -> Option<Start> {
-    let text = |key| query.first(key).unwrap_or_default();
-    let limited = text("limit").parse::<u64>().is_ok_and(|limit| limit > 0);
-    if !text("continue").is_empty() {
+/// version with a limit, too. `None`: a further page of another list.
+fn offline_list_start(options: &ListOptions) -> Option<Start> {
+    if !options.continue_token.is_empty() {
         return None;
     }
-    let version = match text("resourceVersion") {
-        "" | "0" => None,
-        version => Some(version.parse().ok()?),
-    };
-    match (version, text("resourceVersionMatch")) {
-        (None, "Exact") => None,
-        (None, _) => Some(Start::Any),
-        (Some(_), "Exact") => Some(Start::Exact),
-        (Some(_), "") if limited => Some(Start::Exact),
-        (Some(version), _) => Some(Start::NotOlderThan(version)),
-    }
+    Some(match (options.version(), options.resource_version_match.as_str()) {
+        (None, _) => Start::Any,
+        (Some(_), "Exact") => Start::Exact,
+        (Some(_), "") if options.limit > 0 => Start::Exact,
+        (Some(version), _) => Start::NotOlderThan(version),
+    })
 }
 
-fn watch_start(query: &Query) -> Option<Start> {
-    let text = |key| query.first(key).unwrap_or_default();
-    let version = match text("resourceVersion") {
-        "" | "0" => None,
-        version => Some(version.parse().ok()?),
-    };
-    match (query.first("sendInitialEvents").map(|_| query.flag("sendInitialEvents")), text("resourceVersionMatch")) {
+fn watch_start(options: &ListOptions) -> Option<Start> {
+    let version = options.version();
+    match (options.send_initial_events, options.resource_version_match.as_str()) {
         (None, "") => Some(version.map_or(Start::Any, Start::After)),
         // The API server refuses a watch-list without bookmarks.
-        (Some(true), "NotOlderThan") if query.flag("allowWatchBookmarks") => {
+        (Some(true), "NotOlderThan") if options.allow_watch_bookmarks => {
             Some(version.map_or(Start::Any, Start::NotOlderThan))
         }
         (Some(false), "" | "NotOlderThan") => Some(version.map_or(Start::Now, Start::After)),
@@ -228,7 +217,14 @@ pub(in crate::proxy) async fn respond(
 ) -> Option<Response<ResponseBody>> {
     let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
-    Start::of(resource, &parsed.query, online)?;
+    let options = match &resource.options {
+        Ok(options) => options,
+        Err(error) if !online && resource.subresource.is_none() => {
+            return Some(StatusError::Options(error.clone()).response(Encoding::for_errors(headers)));
+        }
+        Err(_) => return None,
+    };
+    Start::of(resource, options, online)?;
     // Checked first: who may not read opens no view. It also tells whose credential it is, which the keys of the read need.
     let permit = proxy.permit(caller, component, parsed).await?;
     let mut read = CachedRead::of(headers, caller, component, parsed, online)?;
@@ -263,6 +259,10 @@ async fn read_view(
 ) -> Option<Result<Response<ResponseBody>, StatusError>> {
     // Right after a start, the objects are on their way from disk.
     let _ = tokio::time::timeout(proxy.start_wait, view.restored()).await;
+    // What its reader may not read any more is for the API server to refuse, now and offline.
+    if view.is_refused() {
+        return None;
+    }
     let is_synced = view.reflector_state().borrow().synced;
     // Offline, a store without objects does not get any.
     if !online && !is_synced {
@@ -329,12 +329,10 @@ fn head(encoding: Encoding, verb: Verb) -> http::response::Builder {
 mod tests {
     use super::*;
 
-    fn list(query: &str) -> Option<Start> {
-        list_start(&Query::parse(query).unwrap())
-    }
-
-    fn watch(query: &str) -> Option<Start> {
-        watch_start(&Query::parse(query).unwrap())
+    fn start(query: &str, start: fn(&ListOptions) -> Option<Start>) -> Option<Start> {
+        let parsed =
+            RequestInfo::parse(&http::Method::GET, &format!("/api/v1/services?{query}").parse().unwrap()).unwrap();
+        start(parsed.resource().unwrap().options.as_ref().ok()?)
     }
 
     #[test]
@@ -352,7 +350,7 @@ mod tests {
             ("continue=abc", None),
             ("resourceVersion=x", None),
         ] {
-            assert_eq!(list(query), start, "{query}");
+            assert_eq!(self::start(query, list_start), start, "{query}");
         }
     }
 
@@ -371,7 +369,7 @@ mod tests {
             ("continue=abc", None),
             ("resourceVersion=x", None),
         ] {
-            assert_eq!(offline_list_start(&Query::parse(query).unwrap()), start, "{query}");
+            assert_eq!(self::start(query, offline_list_start), start, "{query}");
         }
     }
 
@@ -392,7 +390,7 @@ mod tests {
             ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", Some(Start::After(7))),
             ("resourceVersionMatch=NotOlderThan", None),
         ] {
-            assert_eq!(watch(query), start, "{query}");
+            assert_eq!(self::start(&format!("watch=1&{query}"), watch_start), start, "{query}");
         }
     }
 }

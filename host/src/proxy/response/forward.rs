@@ -77,7 +77,7 @@ pub(in crate::proxy) async fn forward(
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let purpose = purpose(resource, protocol.is_some());
-    let head = upstream_head(parts, &parsed, identity, protocol);
+    let head = upstream_head(proxy, parts, &parsed, identity, protocol);
     let mut response = match proxy.upstream.send(identity, purpose, head, body).await {
         Ok(response) => response,
         Err(error) => {
@@ -125,6 +125,7 @@ fn purpose(resource: Option<&ResourceRequest>, upgrades: bool) -> Purpose {
 }
 
 fn upstream_head(
+    proxy: &Proxy,
     mut parts: http::request::Parts,
     parsed: &RequestInfo,
     identity: Identity,
@@ -135,7 +136,8 @@ fn upstream_head(
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(header::UPGRADE, protocol);
     }
-    RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers }
+    let answered_by = proxy.answered_by(parsed);
+    RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers, answered_by }
 }
 
 /// Returns an upstream body unchanged.

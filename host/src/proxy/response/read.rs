@@ -140,7 +140,8 @@ impl ReadRequest {
             self.media_type.upstream_accept(self.only_tables),
             self.resource.verb != Verb::Watch,
         );
-        let head = RequestHead { method: Method::GET, path, headers };
+        let answered_by = proxy.resource_answered_by(&self.resource);
+        let head = RequestHead { method: Method::GET, path, headers, answered_by };
         let response = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);

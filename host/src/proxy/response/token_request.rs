@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use sha2::{Digest as _, Sha256};
 use weir_document::{Document, Path};
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, Verb};
-use weir_upstream::{Purpose, RequestBody, RequestHead, clock};
+use weir_upstream::{AnsweredBy, Purpose, RequestBody, RequestHead, clock};
 
 use super::answer_memory::{Answer, AnswerKey};
 use super::forward::{self, ForwardRequest};
@@ -82,7 +82,9 @@ async fn exchange(
         return Ok(response);
     }
     headers::prepare_request(&mut parts.headers, identity);
-    let head = RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers };
+    let path = parsed.forward.clone();
+    let answered_by = AnsweredBy::Server;
+    let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by };
     let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
     let response = match proxy.upstream.send(identity, Purpose::Short, head, body).await {
         Ok(response) => response,

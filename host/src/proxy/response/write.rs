@@ -91,7 +91,8 @@ impl WriteRequest {
         parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
-        let head = RequestHead { method: parts.method, path: self.upstream_path(media_type), headers: parts.headers };
+        let (path, answered_by) = (self.upstream_path(media_type), proxy.answered_by(&self.parsed));
+        let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by };
         let response = proxy.upstream.send(self.caller.identity(), purpose, head, body).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);
@@ -144,7 +145,9 @@ impl WriteRequest {
     fn read_request(&self, headers: &HeaderMap) -> Result<ReadRequest, StatusError> {
         let path = self.parsed.forward.path().parse();
         let path = path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?;
-        Ok(self.read(headers, path, ResourceRequest { verb: Verb::Get, ..self.resource.clone() }))
+        let mut resource = self.resource.clone();
+        resource.verb = Verb::Get;
+        Ok(self.read(headers, path, resource))
     }
 
     /// Returns a read as JSON, with the credential and the chain of the write.
@@ -248,7 +251,8 @@ impl WriteRequest {
 
     /// Asks the API server for the latest version of the collection, with the client's credential.
     async fn latest_version(&self, proxy: &Proxy, headers: &HeaderMap) -> Option<u64> {
-        let resource = ResourceRequest { verb: Verb::List, name: None, subresource: None, ..self.resource.clone() };
+        let mut resource = self.resource.clone();
+        (resource.verb, resource.name, resource.subresource) = (Verb::List, None, None);
         let path: PathAndQuery = format!("{}?limit=1", resource.collection).parse().ok()?;
         let read = self.read(headers, path.clone(), resource);
         let ReadResponse::Objects(ObjectsResponse { body, .. }) = read.send(proxy, path).await.ok()? else {

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use http::{HeaderValue, StatusCode, Version, header};
+use http::{HeaderValue, Method, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
@@ -20,16 +20,21 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::client_certificate::Subject;
 use super::client_trust::ClientCertificate;
 use super::connection_lists::ConnectionLists;
+use super::head_guard::{HEAD_BYTES, HEAD_FIELDS, HeadError, HeadGuard, OwnAnswers};
 use super::tls::ServerTls;
+use super::waiting_clients::{AcceptedClient, WaitingClients};
 use super::write_coalescer::{CoalescedStream, coalesce_writes};
-use crate::connections::{Connection, ConnectionPeer, Connections, peer_uid};
+use crate::connections::{Connection, ConnectionPeer, Connections, NotAdmitted, peer_uid};
 use crate::proxy::Proxy;
+use crate::proxy::body::ResponseBody;
 use crate::proxy::respond::StatusError;
-use weir_upstream::Tasks;
+use weir_kube::Encoding;
+use weir_upstream::{Tasks, error_report};
 
 /// The time that a connection may have no request, and with it the time to receive a request head. It is longer than the idle
 /// timeout of clients (client-go: 90 s): if the server closed first, it could miss a request that is on its way.
@@ -38,8 +43,6 @@ const IDLE: Duration = Duration::from_secs(120);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an idle connection waits for a request on its way when the daemon stops.
 const LINGER: Duration = Duration::from_secs(1);
-/// The largest request head.
-const HEAD_BYTES: usize = 64 << 10;
 /// The most concurrent HTTP/2 streams of a connection.
 const STREAMS: u32 = 250;
 /// The pause after `accept` failed, probably because the process has no file descriptors left.
@@ -121,22 +124,31 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for TaskExecutor {
 /// Accepts connections until the daemon stops.
 pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
     let tasks = proxy.tasks.clone();
-    let connections = Connections::new(proxy.max_connections);
+    let max = proxy.max_connections;
+    let port = Port { proxy, tls, connections: Connections::new(max) };
     let mut stopping = pin!(tasks.stopping());
+    let mut waiting = WaitingClients::default();
     loop {
-        let next = async {
-            let (stream, address) = listener.accept().await?;
-            let peer = ConnectionPeer::of(address, stream.local_addr().ok());
-            Ok((stream, address, peer, connections.admit(peer).await))
-        };
-        let accepted: io::Result<_> = tokio::select! {
+        let oldest = waiting.until();
+        let given_up = async { tokio::time::sleep_until(oldest.unwrap_or_else(Instant::now)).await };
+        let accepted = tokio::select! {
             () = &mut stopping => break,
-            accepted = next => accepted,
+            accepted = listener.accept() => accepted,
+            () = port.connections.freed(), if oldest.is_some() => {
+                port.serve_waiting(&mut waiting);
+                continue;
+            }
+            () = given_up, if oldest.is_some() => {
+                port.refuse(waiting.pop().map(|(_, client)| client).as_ref());
+                continue;
+            }
         };
         match accepted {
-            Ok((stream, address, _, Ok(connection))) => serve(&proxy, tls.as_ref(), stream, address, connection),
-            Ok((_, address, peer, Err(_))) => {
-                tracing::warn!(%address, client = %peer, "connection refused: half of all connections are of this client, and all have requests");
+            Ok((stream, address)) => {
+                let peer = ConnectionPeer::of(address, stream.local_addr().ok());
+                if let Some(client) = port.admit(AcceptedClient { stream, address, peer }) {
+                    port.refuse(waiting.push(client).as_ref());
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection, retrying");
@@ -144,11 +156,49 @@ pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, t
             }
         }
     }
+    port.serve_waiting(&mut waiting);
     // Clients in the backlog have an open connection, which closing the socket would reset.
     while let Some(Ok((stream, address))) = listener.accept().now_or_never()
-        && let Ok(connection) = connections.try_admit(ConnectionPeer::of(address, stream.local_addr().ok()))
-    {
-        serve(&proxy, tls.as_ref(), stream, address, connection);
+        && let peer = ConnectionPeer::of(address, stream.local_addr().ok())
+        && port.admit(AcceptedClient { stream, address, peer }).is_none()
+    {}
+}
+
+/// What a listener needs for each connection.
+struct Port {
+    proxy: Arc<Proxy>,
+    tls: Option<Arc<ServerTls>>,
+    connections: Arc<Connections>,
+}
+
+impl Port {
+    /// Serves a connection, or refuses it because its client is at its share. Returns it if the port is full.
+    fn admit(&self, client: AcceptedClient) -> Option<AcceptedClient> {
+        let AcceptedClient { stream, address, peer } = client;
+        match self.connections.try_admit(peer) {
+            Ok(connection) => serve(&self.proxy, self.tls.as_ref(), stream, address, connection),
+            Err(NotAdmitted::Full) => return Some(AcceptedClient { stream, address, peer }),
+            Err(NotAdmitted::Share) => {
+                tracing::warn!(%address, client = %peer, "connection refused: half of all connections are of this client, and all have requests");
+            }
+        }
+        None
+    }
+
+    /// Serves the connections for which there is room now.
+    fn serve_waiting(&self, waiting: &mut WaitingClients) {
+        while let Some((until, client)) = waiting.pop() {
+            if let Some(client) = self.admit(client) {
+                waiting.put_back(until, client);
+                return;
+            }
+        }
+    }
+
+    fn refuse(&self, client: Option<&AcceptedClient>) {
+        if let Some(AcceptedClient { address, peer, .. }) = client {
+            tracing::warn!(%address, client = %peer, "connection refused: all connections of the port have requests");
+        }
     }
 }
 
@@ -226,13 +276,19 @@ where
     let tasks = proxy.tasks.clone();
     let (address, connection) = (peer.address, peer.connection.clone());
     let mut active = connection.active();
+    let own = Arc::<OwnAnswers>::default();
+    let io = TokioIo::new(HeadGuard::new(stream, connection.active(), own.clone()));
+    let refusing = proxy.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let (proxy, peer, active) = (proxy.clone(), peer.clone(), peer.connection.begin());
+        let (proxy, peer, active, own) = (proxy.clone(), peer.clone(), peer.connection.begin(), own.clone());
         async move {
             let version = request.version();
             let unread = proxy.unread.clone();
+            if *request.method() == Method::CONNECT {
+                own.note_tunnel();
+            }
             // Boxed and dropped with the head. A connection would otherwise keep this memory while it is idle.
-            let mut response = Box::pin(proxy.handle(request, peer)).await;
+            let mut response = Box::pin(answer(&proxy, request, peer)).await;
             // A response from memory may end before `shut_down` has noticed its request.
             if proxy.tasks.is_stopping()
                 && version == Version::HTTP_11
@@ -240,22 +296,12 @@ where
             {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, std::convert::Infallible>(unread.watch(response, active))
+            own.note(version, &response);
+            Ok::<_, std::convert::Infallible>(unread.watch(response, version, active))
         }
     });
-    let mut builder = auto::Builder::new(TaskExecutor(tasks.clone()));
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
-        .initial_stream_window_size(256 << 10)
-        .initial_connection_window_size(1 << 20)
-        .max_send_buf_size(256 << 10)
-        .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(20));
-    let mut served = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let builder = http_server(&tasks);
+    let mut served = pin!(builder.serve_connection_with_upgrades(io, service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = connection.close().cancelled() => {
@@ -278,7 +324,51 @@ where
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%address, error, "connection ended");
+        match error.downcast_ref::<hyper::Error>() {
+            Some(parse) if parse.is_parse() => log_refused(&refusing, address, parse),
+            _ => tracing::debug!(%address, error, "connection ended"),
+        }
+    }
+}
+
+/// The settings of a connection.
+fn http_server(tasks: &Tasks) -> auto::Builder<TaskExecutor> {
+    let mut builder = auto::Builder::new(TaskExecutor(tasks.clone()));
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEAD_FIELDS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        // `answer` refuses what is larger than a half of it, with a Status. The parser has no body for what it refuses.
+        .max_header_list_size(u32::try_from(2 * HEAD_BYTES).unwrap_or(u32::MAX))
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_send_buf_size(256 << 10)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
+}
+
+/// Responds to a request whose head has an acceptable size.
+async fn answer(proxy: &Arc<Proxy>, request: http::Request<Incoming>, peer: Peer) -> Response<ResponseBody> {
+    match HeadError::check(&request) {
+        Ok(()) => proxy.handle(request, peer).await,
+        Err(error) => {
+            log_refused(proxy, peer.address, &error);
+            StatusError::Head(error).response(Encoding::for_errors(request.headers()))
+        }
+    }
+}
+
+fn log_refused(proxy: &Proxy, peer: SocketAddr, error: &dyn std::error::Error) {
+    if let Some(omitted) = proxy.refused_heads.permit() {
+        let error = error_report(error);
+        tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large");
     }
 }
 

@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificate_info::CertificateInfo;
 use super::client_trust::ClientTrust;
+use super::client_verifier::ClientVerifier;
 use crate::config::{SecureConfig, ServingCertificate};
 use crate::proxy::metrics::ProxyMetrics;
 use weir_upstream::WatchedFiles;
@@ -207,6 +208,7 @@ fn read(
                 .allow_unauthenticated()
                 .build()
                 .map_err(|error| invalid(error.to_string()))?;
+            let verifier: Arc<dyn ClientCertVerifier> = Arc::new(ClientVerifier(verifier));
             (builder.with_client_cert_verifier(verifier.clone()), Some(verifier))
         }
     };

@@ -1,16 +1,13 @@
 //! Reads whose responses are remembered for the time without an API server.
 
-use std::sync::Arc;
-
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use weir_kube::RequestInfo;
 use weir_runtime::Chain;
-use weir_upstream::Identity;
 
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::credential::{Caller, has_credential};
+use crate::proxy::credential::Caller;
 use crate::proxy::response::discovery::{DiscoveryClient, DiscoveryRead};
 use crate::proxy::response::object_memory::{ObjectRead, decoded};
 
@@ -32,20 +29,16 @@ impl Proxy {
         caller: &Caller,
     ) -> Option<RememberedRead> {
         let views = self.views.as_ref()?;
-        let (method, headers, identity) = (request.method(), request.headers(), caller.identity());
+        let (method, headers) = (request.method(), request.headers());
         if let Some(discovery) = DiscoveryRead::of(method, headers, caller, parsed) {
             return Some(RememberedRead::Discovery(discovery));
         }
-        // What everybody may read is nobody's.
-        if identity == Identity::Client && !has_credential(headers) {
-            return None;
-        }
         let resource =
-            parsed.resource().filter(|resource| views.may_remember(identity, headers, component, resource))?;
+            parsed.resource().filter(|resource| views.may_remember(caller.identity(), headers, component, resource))?;
         // Whose share it counts in.
         self.know(caller).await;
         let read = self.object_read(method, headers, caller, parsed)?;
-        let reader = views.reader(identity, headers, component, resource, || caller.reader());
+        let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
         let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
         (!held).then_some(RememberedRead::Object(read))
     }
@@ -75,14 +68,16 @@ impl Proxy {
     /// Remembers a response, or forgets the earlier ones. `is_own`: the API server itself has answered. `is_unfiltered`: no
     /// filter matches the read.
     pub(super) fn record(
-        self: &Arc<Self>,
+        &self,
         read: RememberedRead,
-        caller: &Caller,
         response: Response<ResponseBody>,
         (is_own, is_unfiltered): (bool, bool),
     ) -> Response<ResponseBody> {
         match read {
-            RememberedRead::Discovery(read) => self.record_discovery(&read, caller, response),
+            RememberedRead::Discovery(read) => match read.key_of(&response) {
+                Some(key) if response.status() == StatusCode::OK => self.answers.record(key, response, Some),
+                _ => response,
+            },
             RememberedRead::Object(read) if is_own && is_gone(response.status()) => {
                 self.answers.forget(&read.key());
                 response
@@ -92,22 +87,6 @@ impl Proxy {
             }
             RememberedRead::Object(_) => response,
         }
-    }
-
-    /// Remembers discovery. Whether the API server accepts the credential of its client is another question, which is asked in
-    /// the background: it answers discovery to everybody.
-    fn record_discovery(
-        self: &Arc<Self>,
-        read: &DiscoveryRead,
-        caller: &Caller,
-        response: Response<ResponseBody>,
-    ) -> Response<ResponseBody> {
-        let Some(key) = read.key_of(&response).filter(|_| response.status() == StatusCode::OK) else { return response };
-        if *read.client() == DiscoveryClient::Credential {
-            let (proxy, caller) = (self.clone(), caller.clone());
-            self.tasks.spawn_until_stop(async move { proxy.know(&caller).await });
-        }
-        self.answers.record(key, response, Some)
     }
 
     /// Whether a client may have remembered discovery: it is authenticated, or gets what clients without a credential got.

@@ -15,6 +15,7 @@ mod jumps;
 mod last_good_outcome;
 mod older_versions;
 mod open_views;
+mod options;
 
 const SERVICES: &str = "/api/v1/services";
 

@@ -31,7 +31,7 @@ async fn stop(fixture: ProxyFixture, disk: Arc<DiskCache>) -> ApiServer {
     fixture.server
 }
 
-/// A proxy has listed two Services and has stopped.
+/// A proxy whose client has listed and watched two Services has stopped.
 async fn filled(directory: &Path) -> ApiServer {
     let disk = open(directory);
     let fixture = start(&disk, None).await;
@@ -40,6 +40,8 @@ async fn filled(directory: &Path) -> ApiServer {
     }
     let (status, list) = fixture.json(SERVICES).await;
     assert_eq!((status, names(&list)), (StatusCode::OK, vec!["a", "b"]));
+    // As each informer does. Who may list may not watch for that.
+    drop(fixture.watch(&format!("/api/v1/services?watch=1&resourceVersion={}", version(&list))).await);
     stop(fixture, disk).await
 }
 

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_body_util::Full;
 use weir_runtime::Outcome;
 use weir_store::disk::{DiskCache, DiskConfig};
@@ -192,43 +190,38 @@ async fn secrets_and_what_no_node_reads_are_not_remembered_of_other_clients() {
     assert_eq!(offline, [200, 503, 503, 503, 200], "who calls itself kubelet has no rights of a node by that");
 }
 
-/// A token of the same pod, which differs by `number`.
-fn pod_token(number: u64) -> String {
-    let claims = json!({
-        "iss": "https://issuer", "sub": "system:serviceaccount:default:web", "exp": 4_000_000_000_u64 + number,
-        "kubernetes.io": {"pod": {"uid": "p"}, "serviceaccount": {"uid": "s"}}
-    });
-    format!("e30.{}.x", URL_SAFE_NO_PAD.encode(claims.to_string()))
-}
-
 #[tokio::test]
-async fn permissions_hold_offline_for_the_user_who_had_them_and_for_tokens_that_were_issued_to_it() {
-    let mut fixture = start(None, None).await;
-    let (allowed, renewed, forged) = (pod_token(1), pod_token(2), pod_token(3));
-    for token in [&allowed, &renewed, &forged] {
-        fixture.server.add_token(token, "system:serviceaccount:default:web", &[]);
-    }
+async fn permissions_hold_offline_for_tokens_of_one_line_and_for_nobody_who_only_claims_so() {
+    let mut fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    fixture.accounts();
     fixture.service("a", "ClusterIP");
-    let issued = renewed.clone();
-    fixture.server.on_request(move |request| {
-        let status = json!({"token": issued, "expirationTimestamp": "2099-01-01T00:00:00Z"});
-        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "status": status});
-        match request.target() == TOKEN {
-            true => weir_apiserver::Action::json(201, body.to_string()),
-            false => weir_apiserver::Action::Serve,
-        }
-    });
-    fixture.write(TOKEN, MINE, &token_request("p")).await;
+    let issue = async |fixture: &ProxyFixture, pod: &str, audiences: &[&str]| {
+        let mut request = token_request(pod);
+        request["spec"]["audiences"] = json!(audiences);
+        let (_, answer) = fixture.write(TOKEN, MINE, &request).await;
+        answer["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let (allowed, renewed) = (issue(&fixture, "p", &[]).await, issue(&fixture, "p", &[]).await);
+    let (other_pod, other_audience) = (issue(&fixture, "q", &[]).await, issue(&fixture, "p", &["vault"]).await);
+    assert_ne!(allowed, renewed);
     let list = async |fixture: &ProxyFixture, token: &str| {
         let header = format!("Bearer {token}");
         fixture.send("/api/v1/services?resourceVersion=0", &[("authorization", &header)]).await.status()
     };
     assert_eq!(list(&fixture, &allowed).await, StatusCode::OK);
     end_api_server(&mut fixture).await;
-    assert_eq!(list(&fixture, &allowed).await, StatusCode::OK);
-    assert_eq!(list(&fixture, &renewed).await, StatusCode::OK);
-    assert_eq!(list(&fixture, &forged).await, StatusCode::SERVICE_UNAVAILABLE, "nobody vouches for it");
-    assert_eq!(list(&fixture, "unknown").await, StatusCode::SERVICE_UNAVAILABLE);
+    let (head, _) = renewed.rsplit_once('.').unwrap();
+    for (token, expected, why) in [
+        (&allowed, StatusCode::OK, "it was accepted and reviewed"),
+        (&renewed, StatusCode::OK, "the API server has issued both for one pod"),
+        (&other_pod, StatusCode::SERVICE_UNAVAILABLE, "its pod has read nothing"),
+        (&other_audience, StatusCode::SERVICE_UNAVAILABLE, "it is for another server"),
+        (&format!("{head}.x"), StatusCode::SERVICE_UNAVAILABLE, "it only claims to be of that pod"),
+        (&format!(" {renewed}"), StatusCode::SERVICE_UNAVAILABLE, "the API server reads no token there"),
+        (&"unknown".to_owned(), StatusCode::SERVICE_UNAVAILABLE, "nobody vouches for it"),
+    ] {
+        assert_eq!(list(&fixture, token).await, expected, "{why}");
+    }
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ pub(super) fn object(format: &ObjectFormat, content: ObjectContent, bytes: &Byte
     Ok(Object { key, version, bytes })
 }
 
-fn key(document: &Document) -> Result<StoreKey, DecodeError> {
+pub(super) fn key(document: &Document) -> Result<StoreKey, DecodeError> {
     let name = document.name()?;
     if name.is_empty() {
         return Err(DecodeError::Nameless);
@@ -107,7 +107,7 @@ fn key(document: &Document) -> Result<StoreKey, DecodeError> {
     Ok(StoreKey::new(document.namespace()?.as_deref().unwrap_or_default(), &name))
 }
 
-fn version(document: &Document) -> Result<u64, DecodeError> {
+pub(super) fn version(document: &Document) -> Result<u64, DecodeError> {
     let text = document.resource_version()?.unwrap_or_default();
     text.parse().map_err(|_| DecodeError::Version(document.name().unwrap_or_default().into_owned()))
 }

@@ -9,14 +9,14 @@ use super::collection::ObjectContent;
 use super::decode::{self, PageDecoder};
 use super::object::{Object, ObjectFormat};
 use super::reflector::ResourceReflector;
+use super::resource_store::BESIDE;
+use super::sources::MAX_OF_PEER;
 use crate::error::ReflectorError;
 use crate::query::escaped;
 use crate::resource_client::{RequestError, ResponseChunks};
 
 /// Items per page, as in client-go.
 const PAGE: usize = 500;
-/// The largest total size of the objects of one list.
-const MAX_LIST: usize = 512 << 20;
 /// The most pages of a list in a row that contain no object. An API server sends some if a selector matches few objects.
 const MAX_EMPTY_PAGES: usize = 100;
 
@@ -60,7 +60,8 @@ impl ResourceReflector {
 
     /// The present resourceVersion of the API server.
     pub(super) async fn newest_version(&self) -> Result<u64, RequestError> {
-        Ok(self.page(ListForm::Objects, &self.collection.path_with("limit=1")).await?.version)
+        let path = self.collection.path_with("limit=1");
+        Ok(self.page(ListForm::Objects, &path, self.max_list()).await?.version)
     }
 
     /// Lists all pages. `more` are further parameters, each with a leading `&`.
@@ -75,12 +76,10 @@ impl ResourceReflector {
                 // The token contains the version.
                 Some(token) => format!("limit={limit}&continue={}", escaped(token)),
             };
-            let mut page = self.page(form, &self.collection.path_with(&parameters)).await?;
-            bytes = bytes.saturating_add(page.objects.iter().map(|object| object.bytes.len()).sum());
-            if bytes > MAX_LIST {
-                let resource = self.collection.resource.clone();
-                return Err(RequestError::Other(ReflectorError::TooLarge { resource, limit: MAX_LIST }));
-            }
+            let room = self.max_list().saturating_sub(bytes);
+            let mut page = self.page(form, &self.collection.path_with(&parameters), room).await?;
+            bytes = bytes.saturating_add(page.objects.iter().map(|object| object.bytes.len() + BESIDE).sum());
+            self.check_size(bytes)?;
             empty = if page.objects.is_empty() { empty + 1 } else { 0 };
             if empty > MAX_EMPTY_PAGES {
                 return Err(self.client().invalid_response("the list does not end: its pages contain nothing"));
@@ -117,7 +116,26 @@ impl ResourceReflector {
         }
     }
 
-    async fn page(&self, form: ListForm, path: &str) -> Result<Page, RequestError> {
+    fn too_large(&self) -> RequestError {
+        let (resource, limit) = (self.collection.resource.clone(), self.max_list());
+        RequestError::Other(ReflectorError::TooLarge { resource, limit })
+    }
+
+    /// The most bytes of a list, from where it is read now.
+    fn max_list(&self) -> usize {
+        match self.reads_from_peer() {
+            true => self.timing.max_list.min(MAX_OF_PEER),
+            false => self.timing.max_list,
+        }
+    }
+
+    /// Refuses a list that takes too much memory.
+    fn check_size(&self, bytes: usize) -> Result<(), RequestError> {
+        if bytes <= self.max_list() { Ok(()) } else { Err(self.too_large()) }
+    }
+
+    /// Requests a page of at most `room` bytes. They count while they arrive: a server need not heed `limit`, and peers do not.
+    async fn page(&self, form: ListForm, path: &str, mut room: usize) -> Result<Page, RequestError> {
         let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
         let response = self.client().get(path, self.accept(form), true).await?;
         let received = self.store.received();
@@ -125,12 +143,17 @@ impl ResourceReflector {
         let mut chunks = chunks.counted(received.clone());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
+        let (mut counted, mut size) = (0, 0);
         loop {
             let before = received.bytes();
             match tokio::time::timeout(self.timing.response_timeout, chunks.next()).await {
                 Ok(Ok(Some(chunk))) => {
+                    room = room.checked_sub(chunk.len()).ok_or_else(|| self.too_large())?;
                     decoder.push(chunk);
                     decoder.items(&mut items).map_err(invalid)?;
+                    size += items.iter().skip(counted).map(|item| item.len() + BESIDE).sum::<usize>();
+                    counted = items.len();
+                    self.check_size(size)?;
                 }
                 Ok(Ok(None)) => break,
                 Ok(Err(reason)) => return Err(self.client().unavailable(reason)),

@@ -13,7 +13,7 @@ use super::decode::{EventDecoder, WatchEvent};
 use super::object::ObjectFormat;
 use super::resource_store::ResourceStore;
 use super::snapshot::{Delta, Snapshot};
-use super::sources::Sources;
+use super::sources::{MAX_OF_PEER, Sources};
 use crate::error::ReflectorError;
 use crate::peers::PeerOrder;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
@@ -39,19 +39,21 @@ pub struct ReflectorClient {
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
 pub struct ResourceReflector {
-    sources: Sources,
+    pub(super) sources: Sources,
     pub(super) collection: Collection,
     pub(super) encoding: Encoding,
     pub(super) timing: ReflectorTiming,
     reconnects: Reconnects,
     pub(super) store: Arc<ResourceStore>,
     /// Bounds what lists take from the link.
-    uplink: Option<UplinkLimit>,
+    pub(super) uplink: Option<UplinkLimit>,
     /// Whether the next watch is short, because a BOOKMARK comes only shortly before the end of a watch, otherwise once a minute.
     needs_bookmark: bool,
     /// The highest version for which a BOOKMARK was needed.
     asked_until: u64,
-    lent: Option<LentCredential>,
+    pub(super) lent: Option<LentCredential>,
+    /// Whether the objects differ from the API server's, and are to be read anew.
+    pub(super) anew: bool,
 }
 
 /// What a reflector does next.
@@ -89,6 +91,7 @@ impl ResourceReflector {
             needs_bookmark: false,
             asked_until: 0,
             lent,
+            anew: false,
         }
     }
 
@@ -141,11 +144,17 @@ impl ResourceReflector {
             if self.wait_for_credential().await > MAX_PAUSE {
                 phase = Phase::List;
             }
+            if self.heed_doubt() {
+                phase = Phase::List;
+            }
             self.select_source();
             let started = tokio::time::Instant::now();
             let before = self.store.snapshot().version;
             let result = match phase {
-                Phase::List => self.list().await.map(|()| Phase::Watch),
+                Phase::List => self.list().await.map(|()| {
+                    self.settle();
+                    Phase::Watch
+                }),
                 Phase::Watch => self.watch_or_verify().await,
             };
             phase = match (result, phase) {
@@ -190,6 +199,9 @@ impl ResourceReflector {
                 }
                 (Err(RequestError::Other(error)), current) => {
                     let invalid = matches!(error, ReflectorError::InvalidResponse { .. });
+                    if matches!(error, ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. }) {
+                        self.store.set_refused(true);
+                    }
                     self.report(error);
                     backoff.wait_or_reconnect(&mut self.reconnects).await;
                     if invalid { Phase::List } else { current }
@@ -223,7 +235,7 @@ impl ResourceReflector {
 
     fn select_source(&mut self) {
         let before = self.store.peer();
-        let peer = self.sources.select();
+        let peer = self.sources.select(self.anew || self.store.bytes() > MAX_OF_PEER);
         if before != peer {
             let source = peer.as_deref().unwrap_or("the API server");
             tracing::info!(collection = %self.collection, source, "reading from another source");
@@ -295,6 +307,7 @@ impl ResourceReflector {
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
+        self.accepted();
         let mut decoder = EventDecoder::new(self.encoding);
         let mut received = false;
         let store = self.store.clone();
@@ -310,6 +323,7 @@ impl ResourceReflector {
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
                 () = self.paused() => return Ok(received),
+                () = store.trust().until_doubted() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
             let Ok(Some(chunk)) = chunk else { return Ok(received) };
@@ -321,6 +335,9 @@ impl ResourceReflector {
                 self.store.apply(deltas);
             }
             result?;
+            if self.reads_from_peer() && self.store.bytes() > MAX_OF_PEER {
+                return Err(self.client().unavailable("the peer's objects take too much memory"));
+            }
         }
     }
 

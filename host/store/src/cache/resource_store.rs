@@ -16,6 +16,7 @@ use super::history::{History, HistoryGap};
 use super::object::{Object, ObjectFormat};
 use super::snapshot::{Delta, Snapshot};
 use super::store_status::StoreStatus;
+use super::trust::Trust;
 use crate::error::ReflectorError;
 use crate::reflector_state::ReflectorState;
 use crate::store_key::StoreKey;
@@ -25,6 +26,9 @@ use crate::uplink::Received;
 const MAX_EVENTS: usize = 4096;
 /// The most bytes of objects that the history keeps alive.
 const MAX_BYTES: usize = 16 << 20;
+
+/// About the memory of an object beside its bytes: its key, and its place among the others.
+pub(super) const BESIDE: usize = 256;
 
 /// How long a reader waits for a version before the reflector asks for a BOOKMARK.
 const LATE: Duration = Duration::from_millis(500);
@@ -48,13 +52,14 @@ pub struct ResourceStore {
     gaps: Gaps,
     /// The highest version that a reader waits for.
     wanted: watch::Sender<u64>,
+    trust: Trust,
 }
 
 /// The objects are those of the API server, as far as the reflector has followed it.
 const FOLLOWED: u8 = 0;
 /// The objects were restored from disk, and the API server has not confirmed their version yet.
 const RESTORED: u8 = 1;
-/// The objects were restored from disk, and turned out to be those of another cluster.
+/// The objects turned out not to be the API server's: they were restored from disk and are another cluster's, or differ.
 const FOREIGN: u8 = 2;
 /// The objects were those of the API server when the client whose credential reads them was connected last.
 const PAUSED: u8 = 3;
@@ -76,6 +81,7 @@ impl ResourceStore {
             received: Arc::default(),
             gaps: Gaps::default(),
             wanted: watch::Sender::new(0),
+            trust: Trust::default(),
         }
     }
 
@@ -204,6 +210,29 @@ impl ResourceStore {
         }
     }
 
+    /// Whether the API server has answered the reader of the store 401 or 403, and nothing else since: nobody gets its objects.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.trust.is_refused()
+    }
+
+    /// Notes whether the API server refuses the reader of the store. Who follows the store's events is woken: it is kept on disk.
+    pub(crate) fn set_refused(&self, refused: bool) {
+        if self.trust.set_refused(refused) {
+            self.end.send_modify(|_| {});
+        }
+    }
+
+    /// The bytes of the objects, with what the store keeps beside each of them.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed) + self.snapshot.load().objects.size() * BESIDE
+    }
+
+    /// What speaks against the objects.
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
     /// Notes that the API server's objects are complete up to this version.
     fn reached(&self, version: u64) {
         let _ = self.earlier_until.compare_exchange(u64::MAX, version, Ordering::AcqRel, Ordering::Acquire);
@@ -248,7 +277,7 @@ impl ResourceStore {
         self.state.send_modify(|state| state.synced = true);
     }
 
-    /// Notes that the restored objects are those of another cluster. The next list replaces them without comparing.
+    /// Notes that the objects are not the API server's. The next list replaces them without comparing.
     pub(crate) fn set_foreign(&self) {
         self.origin.store(FOREIGN, Ordering::Release);
     }

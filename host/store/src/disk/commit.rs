@@ -100,7 +100,8 @@ impl DiskState {
             let is_new = !self.rows.contains_key(&persisted.id);
             let moved = diff.version() != persisted.row.version;
             let is_due = force || due.is_none_or(|due| due <= Instant::now());
-            if is_new || diff.changes_objects() || (moved && is_due) {
+            let marked = diff.is_refused() != persisted.row.refused;
+            if is_new || diff.changes_objects() || marked || (moved && is_due) {
                 pending.push(ChangedStore { persisted, diff, key });
             } else if moved {
                 next = next.into_iter().chain(due).min();

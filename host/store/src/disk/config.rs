@@ -48,10 +48,32 @@ pub struct DiskConfig {
 /// Where the encryption key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum KeyFile {
-    /// Beside the cache directory. It is created if it does not exist.
-    Own(PathBuf),
+    /// It is created if it does not exist.
+    Own {
+        /// Where it is.
+        path: PathBuf,
+        /// Where an earlier start may have created it. It is moved from there.
+        former: Option<PathBuf>,
+    },
     /// Supplied by the host. It must exist.
     Given(PathBuf),
+}
+
+impl KeyFile {
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Own { path, .. } | Self::Given(path) => path,
+        }
+    }
+
+    /// Whether there is a key, at its place or where it was.
+    pub(super) fn exists(&self) -> bool {
+        let former = match self {
+            Self::Own { former, .. } => former.as_deref(),
+            Self::Given(_) => None,
+        };
+        self.path().exists() || former.is_some_and(Path::exists)
+    }
 }
 
 impl DiskConfig {
@@ -64,7 +86,7 @@ impl DiskConfig {
         let storage = file_storage(path.clone());
         Self {
             path,
-            key_file: KeyFile::Own(key.into()),
+            key_file: KeyFile::Own { path: key.into(), former: None },
             node_name: node_name.to_owned(),
             max_bytes: 512 << 20,
             commit_interval: Duration::from_millis(500),
@@ -84,6 +106,20 @@ impl DiskConfig {
     #[must_use]
     pub fn with_key_file(self, path: Option<PathBuf>) -> Self {
         let key_file = path.map_or(self.key_file, KeyFile::Given);
+        Self { key_file, ..self }
+    }
+
+    /// Keeps the generated key in this directory, and moves one there that is beside the cache.
+    #[must_use]
+    pub fn with_key_dir(self, directory: Option<&Path>) -> Self {
+        let key_file = match (directory, self.key_file) {
+            (Some(directory), KeyFile::Own { path, .. }) => {
+                let moved = directory.join(path.file_name().unwrap_or("cache.key".as_ref()));
+                let former = (path != moved).then_some(path);
+                KeyFile::Own { path: moved, former }
+            }
+            (_, other) => other,
+        };
         Self { key_file, ..self }
     }
 }

@@ -123,7 +123,7 @@ impl DiskState {
         if self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
             self.swept = Some(Instant::now());
             // A clock that is ahead must not cost what is valid again once it is set.
-            gone.extend(index.take_expired(clock::confirmed().unwrap_or(SystemTime::UNIX_EPOCH)));
+            gone.extend(index.take_expired(clock::agreed().unwrap_or(SystemTime::UNIX_EPOCH)));
         }
         let superfluous = index.take_superfluous(self.config.max_bytes / 4);
         // One that is about to be written is not written at all.

@@ -64,12 +64,18 @@ pub(super) struct StoreDiff {
     position: (Weak<ResourceStore>, u64),
     records: Vec<SegmentRecord>,
     rewrite: bool,
+    refused: bool,
 }
 
 impl StoreDiff {
     /// Whether objects change, and not the version alone.
     pub(super) fn changes_objects(&self) -> bool {
         self.rewrite || !self.records.is_empty()
+    }
+
+    /// Whether the API server refuses the reader of the store.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
     }
 
     /// The resourceVersion after the changes.
@@ -148,13 +154,15 @@ impl Persisted {
             }
         });
         let records = records.collect();
-        StoreDiff { target, position: (Arc::downgrade(store), position), records, rewrite }
+        let refused = store.is_refused();
+        StoreDiff { target, position: (Arc::downgrade(store), position), records, rewrite, refused }
     }
 
     /// The changes that write the whole store again.
     pub(super) fn rewritten(diff: &StoreDiff) -> StoreDiff {
         let records = diff.target.objects.values().cloned().map(SegmentRecord::Put).collect();
-        StoreDiff { target: diff.target.clone(), position: diff.position.clone(), records, rewrite: true }
+        let (target, position, refused) = (diff.target.clone(), diff.position.clone(), diff.refused);
+        StoreDiff { target, position, records, rewrite: true, refused }
     }
 
     /// Writes the changes. Returns the state that is on disk once the transaction has been committed.
@@ -193,6 +201,7 @@ impl Persisted {
             segments: next.segments.front().map_or(sequence, |first| first.sequence)..sequence,
             bytes: next.segments.iter().map(|segment| segment.stored).sum(),
             used,
+            refused: diff.refused,
             ..StoreRow::new(name, key.map(|key| key.id.as_str()), &diff.target.format)
         };
         batch.put_store(next.id, &next.row.seal(next.id)?)?;

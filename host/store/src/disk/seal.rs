@@ -3,7 +3,7 @@
 //! Each blob is bound to its place (store, sequence number, key): a blob that appears elsewhere does not unseal.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 
 use flate2::Compression;
@@ -36,10 +36,13 @@ pub(super) struct CacheKey {
 impl CacheKey {
     /// Loads the key, and creates an own one that does not exist.
     pub(super) fn load(file: &KeyFile) -> Result<Self, DiskError> {
-        let (KeyFile::Own(path) | KeyFile::Given(path)) = file;
+        let path = file.path();
         let unusable = |reason: String| DiskError::Key(format!("{}: {reason}", path.display()));
         let bytes = match read(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(file, KeyFile::Own(_)) => create(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match file {
+                KeyFile::Own { former, .. } => created(path, former.as_deref()),
+                KeyFile::Given(_) => Err(error),
+            },
             result => result,
         };
         Self::new(&bytes.map_err(|error| unusable(error.to_string()))?).map_err(unusable)
@@ -79,21 +82,41 @@ impl CacheKey {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = std::fs::File::open(path)?;
-    let mode = file.metadata()?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(io::Error::other(format!("its mode is {mode:04o}, so that other users can read it: use 0600")));
-    }
+    let metadata = file.metadata()?;
+    check(metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw()).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
     file.take(1024).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Creates the key. A half-written file never has the name.
-fn create(path: &Path) -> io::Result<Vec<u8>> {
-    let mut key = vec![0; KEY];
-    SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no random numbers"))?;
+/// Checks that nobody but this user and root can read a key.
+fn check(owner: u32, mode: u32, own: u32) -> Result<(), String> {
+    if owner != own && owner != 0 {
+        return Err(format!("it belongs to uid {owner}, which can read it: it must belong to uid {own} or to root"));
+    }
+    let mode = mode & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!("its mode is {mode:04o}, so that other users can read it: use 0600"));
+    }
+    Ok(())
+}
+
+/// Creates the key: the one that was elsewhere, which is removed there, or a new one.
+fn created(path: &Path, former: Option<&Path>) -> io::Result<Vec<u8>> {
+    let Some((former, key)) = former.and_then(|former| Some((former, read(former).ok()?))) else {
+        let mut key = vec![0; KEY];
+        SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no random numbers"))?;
+        return write(path, key);
+    };
+    let key = write(path, key)?;
+    std::fs::remove_file(former)?;
+    Ok(key)
+}
+
+/// Writes the key. A half-written file never has the name.
+fn write(path: &Path, key: Vec<u8>) -> io::Result<Vec<u8>> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(directory)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(&key)?;
     file.as_file().sync_all()?;
@@ -168,6 +191,25 @@ mod tests {
 
     use super::*;
 
+    fn own(path: std::path::PathBuf) -> KeyFile {
+        KeyFile::Own { path, former: None }
+    }
+
+    #[test]
+    fn a_key_that_was_elsewhere_is_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let (former, path) = (folder.path().join("cache.key"), folder.path().join("new/cache.key"));
+        let id = CacheKey::load(&own(former.clone())).unwrap().id;
+        let moved = KeyFile::Own { path: path.clone(), former: Some(former.clone()) };
+        assert!(moved.exists());
+        for _ in 0..2 {
+            assert_eq!(CacheKey::load(&moved).unwrap().id, id);
+            assert!(path.exists() && !former.exists());
+        }
+        let mode = path.parent().unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
     #[test]
     fn what_was_changed_or_moved_is_not_unsealed() {
         let key = CacheKey::new(&[7; 32]).unwrap();
@@ -187,6 +229,24 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_another_user_owns_is_refused() {
+        assert!(check(65532, 0o100_600, 65532).is_ok() && check(0, 0o100_400, 65532).is_ok());
+        assert!(check(1000, 0o100_600, 65532).unwrap_err().contains("uid 1000"));
+        assert!(check(1000, 0o100_600, 0).is_err(), "root reads it, and so does its owner");
+        assert!(check(65532, 0o100_640, 65532).unwrap_err().contains("0640"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        create(&path).unwrap();
+        assert!(CacheKey::load(&KeyFile::Given(path.clone())).is_ok());
+        // Only root can give files away.
+        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
+            assert!(
+                matches!(CacheKey::load(&KeyFile::Given(path)), Err(DiskError::Key(reason)) if reason.contains("12345"))
+            );
+        }
+    }
+
+    #[test]
     fn encrypted_and_plain_blobs_do_not_stand_in_for_each_other() {
         let (key, other) = (CacheKey::new(&[7; 32]).unwrap(), CacheKey::new(&[8; 32]).unwrap());
         assert_ne!(key.id, other.id);
@@ -201,7 +261,7 @@ mod tests {
     fn an_own_key_is_created_once_and_only_this_user_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/cache.key");
-        let own = KeyFile::Own(path.clone());
+        let own = own(path.clone());
         let id = CacheKey::load(&own).unwrap().id;
         assert_eq!(CacheKey::load(&own).unwrap().id, id);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::time::Instant;
 
-use super::config::{Confidentiality, DiskConfig, KeyFile, StoreName};
+use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::database::Database;
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
@@ -232,8 +232,7 @@ impl DiskState {
 
     /// The key, if there is one already.
     fn present_key(&mut self) -> Option<Arc<CacheKey>> {
-        let (KeyFile::Own(path) | KeyFile::Given(path)) = &self.config.key_file;
-        path.exists().then(|| self.key_for(Confidentiality::Encrypted).ok().flatten()).flatten()
+        self.config.key_file.exists().then(|| self.key_for(Confidentiality::Encrypted).ok().flatten()).flatten()
     }
 
     /// Reads a store. What cannot be used is reported and dropped: alone if possible.

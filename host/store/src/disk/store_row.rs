@@ -32,6 +32,9 @@ pub(super) struct StoreRow {
     pub(super) bytes: u64,
     /// When the store was used last, in seconds since 1970.
     pub(super) used: u64,
+    /// Whether the API server refuses the reader of the store.
+    #[serde(default)]
+    pub(super) refused: bool,
 }
 
 impl StoreRow {
@@ -49,6 +52,7 @@ impl StoreRow {
             segments: 0..0,
             bytes: 0,
             used: 0,
+            refused: false,
         }
     }
 

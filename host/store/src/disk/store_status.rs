@@ -16,6 +16,8 @@ pub struct DiskStoreStatus {
     pub objects: u64,
     /// The bytes on disk.
     pub bytes: u64,
+    /// Whether the API server refused the reader of the store.
+    pub refused: bool,
     /// When the store was committed last, in seconds since 1970.
     committed: u64,
 }
@@ -37,7 +39,7 @@ impl StoresOnDisk {
         let rows = state.open.values().map(|persisted| &persisted.row);
         let committed = rows.filter(|row| row.used > 0).map(|row| {
             let (version, objects, bytes) = (row.version, row.objects, row.bytes);
-            (row.name.clone(), DiskStoreStatus { version, objects, bytes, committed: row.used })
+            (row.name.clone(), DiskStoreStatus { version, objects, bytes, refused: row.refused, committed: row.used })
         });
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = committed.collect();
     }

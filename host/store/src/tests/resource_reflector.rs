@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::StreamExt as _;
+use http_body_util::BodyExt as _;
 use serde_json::json;
 use weir_apiserver::{Action, End, Gzip};
 use weir_kube::RequestInfo;
@@ -308,4 +310,27 @@ async fn a_version_that_may_never_exist_costs_one_short_watch() {
     let seen = within(watches.wait_for(|seen| seen.len() == 2)).await.unwrap().clone();
     assert_eq!(seen[0], TIMING.first_bookmark.as_secs().to_string());
     assert_ne!(seen[1], seen[0], "the next watch lasts");
+}
+
+#[tokio::test]
+async fn a_page_counts_while_it_arrives() {
+    let api = ApiServer::builder().start().await.unwrap();
+    // It never ends: only who counts before its end gives it up.
+    api.on_request(|request| match request.path.as_str() {
+        "/api/v1/services" => {
+            let item = r#"{"metadata":{"name":"a","resourceVersion":"1"},"x":"y"},"#.repeat(100);
+            let head = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":["#;
+            let more = futures_util::stream::repeat(item).map(bytes::Bytes::from);
+            let chunks = futures_util::stream::iter([bytes::Bytes::from(head)]).chain(more);
+            let body = http_body_util::StreamBody::new(chunks.map(|chunk| Ok(http_body::Frame::data(chunk))));
+            let mut response = http::Response::new(body.boxed_unsync());
+            response.headers_mut().insert("content-type", "application/json".parse().unwrap());
+            Action::Stream(response)
+        }
+        _ => Action::Serve,
+    });
+    let reflected = reflect(api, "/api/v1/services", ReflectorTiming { max_list: 1 << 20, ..TIMING }, None);
+    let mut state = reflected.store.state();
+    let failed = within(state.wait_for(|state| state.error.is_some())).await.unwrap().error.clone().unwrap();
+    assert!(failed.to_string().contains("its objects exceed 1048576 bytes"), "{failed}");
 }

@@ -12,15 +12,17 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::response::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use super::Upstream;
+use crate::clock;
 use crate::request::no_request_body;
 use crate::server::{Condition, Probe};
 use crate::user_agent::set_user_agent;
-use crate::{Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
+use crate::{AnsweredBy, Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
 
 /// How long a request waits for the head of a response before Weir probes its server.
 const PROBE_DELAY: Duration = Duration::from_millis(400);
@@ -51,7 +53,8 @@ impl Upstream {
     /// Starts the background probes, which run until the daemon stops.
     pub fn start_probes(self: &Arc<Self>, tasks: &Tasks) {
         for (index, server) in self.servers.iter().enumerate() {
-            let upstream = self.clone();
+            let (upstream, asking) = (self.clone(), self.clone());
+            tasks.spawn_until_stop(async move { asking.keep_time(index).await });
             if server.relay.is_some() {
                 tasks.spawn_until_stop(async move { upstream.probe_relayed(index).await });
             } else {
@@ -168,7 +171,16 @@ impl Upstream {
             return probe.is_answered();
         }
         let limit = if server.relay.is_some() { RELAYED_PROBE_TIMEOUT } else { PROBE_TIMEOUT };
-        let result = timeout(limit, self.probe(index)).await;
+        let mut result = timeout(limit, self.probe(index)).await;
+        if let Ok(Err(error)) = &result
+            && self.learn_time(index, error).await
+        {
+            result = timeout(limit, self.probe(index)).await;
+        }
+        if let Ok(Ok((_, Some(told)))) = &result {
+            self.note_time(index, *told).await;
+        }
+        let result = result.map(|answered| answered.map(|(status, _)| status).map_err(|error| error_report(&error)));
         let probe = Probe::after(*last_probe, matches!(&result, Ok(Ok(status)) if !status.is_server_error()));
         *last_probe = Some(probe);
         match result {
@@ -193,28 +205,31 @@ impl Upstream {
         probe.is_answered()
     }
 
-    /// Sends one probe. Any status below 500 means that the server is up, even if it denies access.
-    async fn probe(&self, index: usize) -> Result<StatusCode, String> {
-        let status = async |path| {
-            let path = PathAndQuery::from_static(path);
-            let head = RequestHead { method: Method::GET, path, headers: HeaderMap::new() };
-            self.request_status(index, head).await.map_err(|error| error_report(&error))
+    /// Sends one probe. Any status below 500 means that the server is up, even if it denies access. Returns the time, too, if the
+    /// server tells it.
+    async fn probe(&self, index: usize) -> Result<(StatusCode, Option<SystemTime>), UpstreamError> {
+        let ask = async |path| {
+            let head = self.request_probe(index, PathAndQuery::from_static(path)).await?;
+            Ok::<_, UpstreamError>((head.status, clock::date(&head.headers)))
         };
-        match status("/readyz").await? {
-            StatusCode::NOT_FOUND => status("/healthz").await,
-            status => Ok(status),
+        match ask("/readyz").await? {
+            (StatusCode::NOT_FOUND, _) => ask("/healthz").await,
+            answer => Ok(answer),
         }
     }
 
-    async fn request_status(&self, index: usize, mut head: RequestHead) -> Result<StatusCode, UpstreamError> {
+    /// Requests a path that Weir itself chooses with the daemon's credential, on a connection for probes. Returns the head.
+    pub(super) async fn request_probe(&self, index: usize, path: PathAndQuery) -> Result<Parts, UpstreamError> {
         let transport = self.daemon.load_full();
-        set_user_agent(&mut head.headers);
+        let mut headers = HeaderMap::new();
+        set_user_agent(&mut headers);
         if let Some(credential) = &transport.credential {
-            credential.apply(&mut head.headers).await?;
+            credential.apply(&mut headers).await?;
         }
         let Some(server) = self.servers.get(index) else { return Err(UpstreamError::Busy) };
+        let head = RequestHead { method: Method::GET, path, headers, answered_by: AnsweredBy::Server };
         let request = server.address.request(head, no_request_body())?;
-        Ok(transport.send(index, server, Purpose::Probe, request).await?.status())
+        Ok(transport.send(index, server, Purpose::Probe, request).await?.into_parts().0)
     }
 
     /// Sets the condition of a server. On a change it drops the connections, which may be half-open or stuck in connecting; not

@@ -10,8 +10,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::*;
-use crate::Tasks;
 use crate::connection::tests::{Http2Server, NO_ERROR};
+use crate::{AnsweredBy, Tasks};
 
 /// A server that reads and never answers.
 async fn silent_server() -> http::Uri {
@@ -38,6 +38,7 @@ async fn a_write_fails_once_no_server_responds_and_later_ones_fail_at_once() {
             method: Method::POST,
             path: "/api/v1/namespaces/a/serviceaccounts/b/token".parse().unwrap(),
             headers: http::HeaderMap::new(),
+            answered_by: AnsweredBy::Server,
         };
         let body = Full::new(Bytes::from_static(b"{}")).map_err(|never| match never {}).boxed_unsync();
         upstream.send(Identity::Daemon, Purpose::Short, head, body).await.map(drop)
@@ -88,6 +89,7 @@ async fn delete(upstream: &Upstream, body: Bytes) -> Result<Response<UpstreamBod
         method: Method::DELETE,
         path: "/api/v1/namespaces/a/services/b".parse().unwrap(),
         headers: http::HeaderMap::new(),
+        answered_by: AnsweredBy::Server,
     };
     let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
     upstream.send(Identity::Client, Purpose::Short, head, body).await
@@ -132,4 +134,43 @@ async fn a_server_that_never_processes_a_request_does_not_get_it_for_ever() {
         }
     });
     assert!(matches!(response, Err(UpstreamError::Unprocessed { .. })), "{response:?}");
+}
+
+/// A server that reads what it gets and closes the connection without an answer.
+async fn closing_server() -> http::Uri {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    Tasks::default().spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_backend_that_breaks_off_its_answer_is_no_outage() {
+    for answered_by in [AnsweredBy::Backend, AnsweredBy::Server] {
+        let config = UpstreamConfig::new(kube::Config::new(closing_server().await));
+        let upstream = Upstream::new(&config, Arc::default()).unwrap();
+        let path = "/api/v1/namespaces/a/pods/b/proxy/".parse().unwrap();
+        let head = RequestHead { method: Method::POST, path, headers: http::HeaderMap::new(), answered_by };
+        let sent = upstream.send(Identity::Client, Purpose::Stream, head, no_request_body()).await;
+        assert!(matches!(sent, Err(UpstreamError::Broken { .. })), "{sent:?}");
+        assert_eq!(upstream.connectivity().is_failing(), answered_by == AnsweredBy::Server);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_its_body_is_no_outage() {
+    let upstream = Upstream::new(&UpstreamConfig::new(kube::Config::new(silent_server().await)), Arc::default());
+    let upstream = upstream.unwrap();
+    let path = "/api/v1/namespaces/a/configmaps".parse().unwrap();
+    let (headers, answered_by) = (http::HeaderMap::new(), AnsweredBy::Server);
+    let head = RequestHead { method: Method::POST, path, headers, answered_by };
+    let frames = [Ok(http_body::Frame::data(Bytes::from_static(b"{"))), Err("broken off".into())];
+    let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+    let sent = upstream.send(Identity::Client, Purpose::Short, head, body).await;
+    assert!(matches!(sent, Err(UpstreamError::RequestBody)), "{sent:?}");
+    assert!(!upstream.is_failing());
 }

@@ -135,7 +135,7 @@ impl Proxy {
         read.for_peer = true;
         let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
         ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
-        if !view.follows_api_server() || !self.upstream.is_reachable() {
+        if !view.follows_api_server() || view.is_refused() || !self.upstream.is_reachable() {
             return Err(StatusError::PeerUnavailable("it does not follow the API server itself"));
         }
         match resource.verb {
@@ -167,7 +167,7 @@ fn is_shared_read(method: &Method, resource: &ResourceRequest) -> bool {
 /// Ends a watch when the API server cannot be reached, so that the peer goes on elsewhere.
 fn while_reachable(proxy: Arc<Proxy>, view: Arc<View>, body: ResponseBody) -> ResponseBody {
     let frames = stream::unfold((proxy, view, body), |(proxy, view, mut body)| async move {
-        if !view.follows_api_server() {
+        if !view.follows_api_server() || view.is_refused() {
             return None;
         }
         let frame: Result<Frame<_>, AbortError> = tokio::select! {

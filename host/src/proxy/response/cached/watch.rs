@@ -149,8 +149,7 @@ impl CachedWatch {
         proxy.metrics.watches().inc();
         let open = view.open_watch(&read.selector, request.close.clone());
         let (tasks, closed) = (proxy.tasks.clone(), view.closed().clone());
-        let seconds = read.query.first("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
-        let timeout = match seconds {
+        let timeout = match read.options.timeout_seconds.and_then(|seconds| seconds.try_into().ok()) {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
             _ => MIN_TIMEOUT.mul_f64(1.0 + fastrand::f64()),
         };

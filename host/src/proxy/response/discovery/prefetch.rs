@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::timeout;
 use weir_runtime::Serving;
-use weir_upstream::{Identity, Purpose, RequestHead, error_report, jitter, no_request_body};
+use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, error_report, jitter, no_request_body};
 
 use super::{AGGREGATED, JSON, key};
 use crate::proxy::Proxy;
@@ -85,7 +85,12 @@ impl Proxy {
         if let Some(etag) = known.as_ref().and_then(|known| known.headers.get(header::ETAG)) {
             headers.insert(header::IF_NONE_MATCH, etag.clone());
         }
-        let head = RequestHead { method: Method::GET, path: PathAndQuery::from_static(path), headers };
+        let head = RequestHead {
+            method: Method::GET,
+            path: PathAndQuery::from_static(path),
+            headers,
+            answered_by: AnsweredBy::Server,
+        };
         let fetch = async {
             let response = self.upstream.send(Identity::Daemon, Purpose::Short, head, no_request_body()).await;
             let (parts, body) = response.map_err(|error| error_report(&error))?.into_parts();

@@ -1,0 +1,281 @@
+//! The self-check of a store: now and then it is compared with the API server, whoever fills it. A store that differs is read
+//! anew, and a peer that sent what the API server does not have is not asked again.
+//!
+//! kube-apiserver's DetectCacheInconsistency is the model: a list of the metadata at the version of the store or later, compared
+//! with the state that the store had at the version which the answer names; and a few objects whole. In between, a list of one
+//! object tells the newest version, which a store that nobody feeds does not reach. What is not certain is no finding: the store
+//! jumped over the version, did not reach it in time, or the API server did not answer. A difference counts if it is there twice.
+//!
+//! Memory: key, uid and version of each object, of one store at a time. Bytes on the link: see [`budget`].
+
+mod budget;
+mod metrics;
+mod served;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpds::RedBlackTreeMapSync;
+use tokio::sync::{Semaphore, broadcast};
+use weir_upstream::{Connectivity, LentCredential, jitter};
+
+use self::budget::Budget;
+pub use self::metrics::CheckMetrics;
+pub(super) use self::served::ApiServer;
+use super::compare::{Difference, Fingerprint, difference, state_at};
+use super::object::Object;
+use super::resource_store::ResourceStore;
+use super::snapshot::Snapshot;
+use super::trust::Doubt;
+use crate::StoreKey;
+use crate::error::ReflectorError;
+use crate::resource_client::RequestError;
+
+/// How often the API server is asked for its newest version, and one object.
+const GLANCE: Duration = Duration::from_secs(300);
+/// How long a store may take to a version of which no event tells. An API server sends a BOOKMARK once a minute.
+const NEXT_BOOKMARK: Duration = Duration::from_secs(75);
+/// The same, once the reflector was told that somebody waits for the version.
+const ASKED_FOR: Duration = Duration::from_secs(30);
+/// How many objects of a store are compared whole.
+const SAMPLE: usize = 5;
+
+/// How stores are compared with the API server. Clones share the findings, the counters and the turn.
+#[derive(Debug, Clone)]
+pub struct CheckConfig {
+    /// The longest time between two comparisons of a store.
+    pub interval: Duration,
+    /// The part of what a store has received that comparisons may take beyond that.
+    pub share: f64,
+    /// Who is told of a difference.
+    pub findings: broadcast::Sender<CacheDifference>,
+    /// Counts comparisons and their bytes.
+    pub metrics: Arc<CheckMetrics>,
+    /// One store is compared at a time.
+    turn: Arc<Semaphore>,
+}
+
+/// A store that differed from the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheDifference {
+    /// The name of the store.
+    pub store: String,
+    /// The peer that filled it; `None`: the API server did.
+    pub peer: Option<Arc<str>>,
+    /// The first difference.
+    pub difference: Difference,
+}
+
+/// Compares one store with the API server while [`StoreCheck::run`] runs.
+pub(crate) struct StoreCheck {
+    pub(super) server: ApiServer,
+    pub(super) store: Arc<ResourceStore>,
+    pub(super) connectivity: Connectivity,
+    pub(super) lent: Option<LentCredential>,
+    /// Of the store.
+    pub(super) name: String,
+    pub(super) config: CheckConfig,
+}
+
+/// What a comparison has found.
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    Same,
+    Different(Difference),
+    /// Nothing is certain, for this reason.
+    Unclear(&'static str),
+}
+
+impl CheckConfig {
+    /// Creates the settings of all stores.
+    #[must_use]
+    pub fn new(interval: Duration, share: f64, metrics: Arc<CheckMetrics>) -> Self {
+        let findings = broadcast::Sender::new(16);
+        Self { interval, share, findings, metrics, turn: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl StoreCheck {
+    /// Runs until it is dropped. Cancel-safe.
+    pub(crate) async fn run(self) {
+        let CheckConfig { interval, share, .. } = self.config;
+        let tick = GLANCE.min(interval);
+        let mut budget = Budget::new(interval, share);
+        tokio::time::sleep(jitter(tick)).await;
+        loop {
+            self.turn(&mut budget).await;
+            tokio::time::sleep(tick).await;
+        }
+    }
+
+    async fn turn(&self, budget: &mut Budget) {
+        if !self.is_comparable() {
+            return;
+        }
+        let before = self.server.received.bytes();
+        let verdict = if budget.is_due(self.store.received().bytes()) {
+            let Ok(_turn) = self.config.turn.acquire().await else { return };
+            let verdict = self.confirmed(self.compare().await).await;
+            budget.spend(self.server.received.bytes().saturating_sub(before));
+            verdict
+        } else if self.server.collection.is_whole() {
+            self.confirmed(self.glance().await).await
+        } else {
+            return;
+        };
+        let bytes = self.server.received.bytes().saturating_sub(before);
+        let verdict = verdict.unwrap_or_else(|error| self.unclear(&error));
+        self.conclude(verdict, bytes);
+    }
+
+    /// Whether the store has objects that it is sure of, and the API server can be asked with the same credential.
+    fn is_comparable(&self) -> bool {
+        let state = self.store.state().borrow().clone();
+        let is_certain = state.synced && state.error.is_none() && !self.store.is_stale();
+        let can_ask = !self.connectivity.is_failing() && self.lent.as_ref().is_none_or(LentCredential::is_lent);
+        is_certain && can_ask && self.store.trust().doubted().is_none()
+    }
+
+    /// Compares a second time what has differed. Where a list led over a deletion, its version is not known, and the states at
+    /// the versions between the two may differ for that reason.
+    async fn confirmed(&self, first: Result<Verdict, RequestError>) -> Result<Verdict, RequestError> {
+        match first {
+            Ok(Verdict::Different(_)) => self.compare().await,
+            first => first,
+        }
+    }
+
+    fn unclear(&self, error: &RequestError) -> Verdict {
+        let is_refused = matches!(
+            error,
+            RequestError::Other(ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. })
+        );
+        if is_refused && self.lent.as_ref().is_none_or(LentCredential::is_lent) {
+            self.store.set_refused(true);
+        }
+        tracing::debug!(store = self.name, ?error, "the store cannot be compared with the API server");
+        Verdict::Unclear("the API server does not answer the list")
+    }
+
+    fn conclude(&self, verdict: Verdict, bytes: u64) {
+        let result = match &verdict {
+            Verdict::Same => "same",
+            Verdict::Different(_) => "different",
+            Verdict::Unclear(reason) => {
+                tracing::debug!(store = self.name, reason, "nothing is certain of a comparison with the API server");
+                "unclear"
+            }
+        };
+        self.config.metrics.count(&self.server.collection.resource, result, bytes);
+        let Verdict::Different(difference) = verdict else { return };
+        let peer = self.store.peer();
+        let source = peer.as_deref().unwrap_or("the API server");
+        tracing::warn!(
+            store = self.name, source, %difference,
+            "the watch cache differs from the API server, it is listed again"
+        );
+        self.store.trust().doubt(if difference.is_forged() { Doubt::Forged } else { Doubt::Stale });
+        // Sending fails only if nobody reports.
+        let _ = self.config.findings.send(CacheDifference { store: self.name.clone(), peer, difference });
+    }
+
+    /// Compares names, uids and versions of all objects, and a few objects whole.
+    async fn compare(&self) -> Result<Verdict, RequestError> {
+        let (before, position) = self.store.snapshot_and_position();
+        let served = match self.server.all(before.version).await {
+            // The store may be ahead of all that the API server has.
+            Err(RequestError::UnknownVersion) => return self.glance().await,
+            served => served?,
+        };
+        if served.has_more {
+            return Ok(Verdict::Unclear("the list has pages"));
+        }
+        let Some(stored) = self.state_at(&before, position, served.version, Duration::ZERO).await else {
+            return Ok(Verdict::Unclear("the store was not at the version of the list"));
+        };
+        let prints = stored.values().map(|object| Fingerprint::of(&before.format, object));
+        if let Some(found) = difference(prints, served.prints) {
+            return Ok(Verdict::Different(found));
+        }
+        for object in sample(&stored) {
+            if self.is_other(&before, object, served.version).await? {
+                return Ok(Verdict::Different(Difference::Content(object.key.clone())));
+            }
+        }
+        Ok(Verdict::Same)
+    }
+
+    /// Compares the version of the store with the API server's newest one, and one object.
+    async fn glance(&self) -> Result<Verdict, RequestError> {
+        let (before, position) = self.store.snapshot_and_position();
+        let served = self.server.first().await?;
+        let newest = served.version;
+        if newest < before.version {
+            return Ok(Verdict::Different(Difference::Ahead { version: before.version, newest }));
+        }
+        // Who waits costs two more watches. A peer may be silent for ever.
+        let patience =
+            if self.store.peer().is_some() { Duration::ZERO } else { NEXT_BOOKMARK.min(self.config.interval) };
+        let Some(stored) = self.state_at(&before, position, newest, patience).await else {
+            return Ok(Verdict::Unclear("the store was not at the newest version"));
+        };
+        let of = |object: &Arc<Object>| Fingerprint::of(&before.format, object);
+        let found = match served.prints.into_iter().next() {
+            Some(print) => difference(stored.get(&print.key).map(of), Some(print)),
+            None if served.has_more => None,
+            None => difference(stored.values().next().map(of), None),
+        };
+        Ok(found.map_or(Verdict::Same, Verdict::Different))
+    }
+
+    /// The state of the store at a version, once it has reached it. `None`: it does not, or it jumped over it.
+    async fn state_at(
+        &self,
+        before: &Snapshot,
+        position: u64,
+        version: u64,
+        patience: Duration,
+    ) -> Option<RedBlackTreeMapSync<StoreKey, Arc<Object>>> {
+        if !self.reaches(version, patience).await {
+            self.store.want(version);
+            if !self.reaches(version, ASKED_FOR).await {
+                return None;
+            }
+        }
+        let (now, end) = self.store.snapshot_and_position();
+        let count = usize::try_from(end.checked_sub(position)?).ok()?;
+        let events = self.store.events_from(position, count).ok()?;
+        let is_exact = now.format == before.format && !self.store.jumped_over(version) && !self.store.is_stale();
+        state_at(before, &events, now.version, version).filter(|_| is_exact)
+    }
+
+    async fn reaches(&self, version: u64, patience: Duration) -> bool {
+        let mut end = self.store.subscribe();
+        let reached = async {
+            while self.store.snapshot().version < version {
+                // The store owns the sender.
+                let _ = end.changed().await;
+            }
+        };
+        tokio::time::timeout(patience, reached).await.is_ok()
+    }
+
+    /// Whether the API server has other content of an object at the same version, and says so twice: what it converts may be
+    /// another one each time.
+    async fn is_other(&self, stored: &Snapshot, object: &Object, version: u64) -> Result<bool, RequestError> {
+        let Some(served) = self.server.object(&object.key, version).await? else { return Ok(false) };
+        if stored.format.has_same_content(object, &served) != Some(false) {
+            return Ok(false);
+        }
+        let again = self.server.object(&object.key, version).await?;
+        Ok(again.is_some_and(|again| stored.format.has_same_content(&served, &again) == Some(true)))
+    }
+}
+
+/// A few objects, which nobody can foresee.
+fn sample(objects: &RedBlackTreeMapSync<StoreKey, Arc<Object>>) -> impl Iterator<Item = &Arc<Object>> {
+    let (all, wanted) = (objects.size(), SAMPLE.min(objects.size()));
+    let step = all / wanted.max(1);
+    let first = usize::try_from(served::random() % step.max(1) as u64).unwrap_or_default();
+    objects.values().skip(first).step_by(step.max(1)).take(wanted)
+}

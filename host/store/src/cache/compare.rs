@@ -1,0 +1,227 @@
+//! Compares the objects of a store with those that the API server lists: names, uids and versions. No I/O.
+//!
+//! Both sides must be of one resourceVersion. [`state_at`] is the state that a store had at the version of a list, however far
+//! it has come since.
+
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
+
+use rpds::RedBlackTreeMapSync;
+use weir_document::{Document, Path};
+
+use super::event::StoreEvent;
+use super::object::{Object, ObjectFormat};
+use super::snapshot::Snapshot;
+use crate::StoreKey;
+
+static UID: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.uid").ok());
+
+/// What a comparison knows of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The namespace and the name.
+    pub key: StoreKey,
+    /// The uid; empty if the object has none.
+    pub uid: Box<str>,
+    /// The resourceVersion.
+    pub version: u64,
+}
+
+/// The first difference between a store and the API server.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The API server has an object that the store lacks.
+    #[error("{} is missing", shown(.0))]
+    Missing(StoreKey),
+    /// The store has an object that the API server does not have.
+    #[error("{} does not exist in the API server", shown(.0))]
+    Unknown(StoreKey),
+    /// The object of this name is another one.
+    #[error("{} has the uid {stored:?}, and {served:?} in the API server", shown(key))]
+    Uid {
+        /// The object.
+        key: StoreKey,
+        /// The uid in the store.
+        stored: Box<str>,
+        /// The uid in the API server.
+        served: Box<str>,
+    },
+    /// The object has another version.
+    #[error("{} has the resourceVersion {stored}, and {served} in the API server", shown(key))]
+    Version {
+        /// The object.
+        key: StoreKey,
+        /// The version in the store.
+        stored: u64,
+        /// The version in the API server.
+        served: u64,
+    },
+    /// The object has other content at the same version.
+    #[error("{} has other content at the same resourceVersion", shown(.0))]
+    Content(StoreKey),
+    /// The store has a version that the API server has not reached.
+    #[error("its resourceVersion {version} is ahead of the API server's, {newest}")]
+    Ahead {
+        /// The version of the store.
+        version: u64,
+        /// That of the API server.
+        newest: u64,
+    },
+}
+
+impl Difference {
+    /// Whether who sent the objects is not to be believed any more. A store is also ahead after the cluster was restored from a
+    /// backup, which no peer is to blame for.
+    #[must_use]
+    pub fn is_forged(&self) -> bool {
+        !matches!(self, Self::Ahead { .. })
+    }
+}
+
+impl Fingerprint {
+    /// Reads the uid of an object whose key and version are known. An unreadable uid counts as none.
+    #[must_use]
+    pub fn of(format: &ObjectFormat, object: &Object) -> Self {
+        let document = format.document(object.bytes.clone());
+        Self { key: object.key.clone(), uid: uid(&document), version: object.version }
+    }
+}
+
+/// The uid of an object; empty if it has none.
+pub(super) fn uid(document: &Document) -> Box<str> {
+    let uid = UID.as_ref().and_then(|path| document.text(path).ok().flatten());
+    uid.unwrap_or_default().into()
+}
+
+/// The objects that a store had at a version: those of an earlier snapshot, and the events after it. `None` if the events do
+/// not reach the version, or the store has jumped over it.
+#[must_use]
+pub fn state_at(
+    before: &Snapshot,
+    events: &[Arc<StoreEvent>],
+    reached: u64,
+    version: u64,
+) -> Option<RedBlackTreeMapSync<StoreKey, Arc<Object>>> {
+    if before.version > version || reached < version {
+        return None;
+    }
+    let mut objects = before.objects.clone();
+    // INVARIANT: the versions of a history never go back.
+    for event in events.iter().take_while(|event| event.version <= version) {
+        match (&event.old, &event.new) {
+            (_, Some(new)) => objects.insert_mut(new.key.clone(), new.clone()),
+            (Some(old), None) => drop(objects.remove_mut(&old.key)),
+            (None, None) => {}
+        }
+    }
+    Some(objects)
+}
+
+/// The first difference, by key. Both sides are sorted by key, and name each key once.
+pub fn difference(
+    stored: impl IntoIterator<Item = Fingerprint>,
+    served: impl IntoIterator<Item = Fingerprint>,
+) -> Option<Difference> {
+    let (mut stored, mut served) = (stored.into_iter().peekable(), served.into_iter().peekable());
+    loop {
+        let order = match (stored.peek(), served.peek()) {
+            (Some(stored), Some(served)) => stored.key.cmp(&served.key),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return None,
+        };
+        match order {
+            Ordering::Less => return stored.next().map(|stored| Difference::Unknown(stored.key)),
+            Ordering::Greater => return served.next().map(|served| Difference::Missing(served.key)),
+            Ordering::Equal => {
+                let (stored, served) = (stored.next()?, served.next()?);
+                if stored.uid != served.uid {
+                    return Some(Difference::Uid { key: stored.key, stored: stored.uid, served: served.uid });
+                }
+                if stored.version != served.version {
+                    let (stored_version, served) = (stored.version, served.version);
+                    return Some(Difference::Version { key: stored.key, stored: stored_version, served });
+                }
+            }
+        }
+    }
+}
+
+/// Namespace and name, for people.
+fn shown(key: &StoreKey) -> String {
+    match key.namespace() {
+        "" => format!("{:?}", key.name()),
+        namespace => format!("{:?}", format!("{namespace}/{}", key.name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use weir_document::TypeMeta;
+    use weir_kube::Encoding;
+
+    use super::*;
+
+    fn print(name: &str, uid: &str, version: u64) -> Fingerprint {
+        Fingerprint { key: StoreKey::new("ns", name), uid: uid.into(), version }
+    }
+
+    #[test]
+    fn the_first_difference_of_names_uids_and_versions_is_found() {
+        let served = [print("a", "1", 5), print("b", "2", 6), print("c", "3", 7)];
+        let of = |stored: &[Fingerprint]| difference(stored.to_vec(), served.clone()).map(|found| found.to_string());
+        assert_eq!(of(&served), None);
+        assert_eq!(difference([], []), None);
+        let [a, b, c] = served.clone();
+        for (stored, found) in [
+            (vec![a.clone(), c.clone()], r#""ns/b" is missing"#),
+            (vec![a.clone(), b.clone()], r#""ns/c" is missing"#),
+            (vec![], r#""ns/a" is missing"#),
+            (vec![a.clone(), print("aa", "9", 1), b.clone(), c.clone()], r#""ns/aa" does not exist in the API server"#),
+            (vec![a.clone(), b.clone(), c.clone(), print("d", "9", 1)], r#""ns/d" does not exist in the API server"#),
+            (vec![a.clone(), print("b", "8", 6), c.clone()], r#""ns/b" has the uid "8", and "2" in the API server"#),
+            (vec![a, b, print("c", "3", 8)], r#""ns/c" has the resourceVersion 8, and 7 in the API server"#),
+        ] {
+            assert_eq!(of(&stored).as_deref(), Some(found));
+        }
+    }
+
+    fn object(name: &str, version: u64) -> Arc<Object> {
+        let text = format!(r#"{{"metadata":{{"name":"{name}","uid":"u-{name}","resourceVersion":"{version}"}}}}"#);
+        Arc::new(Object { key: StoreKey::new("", name), version, bytes: Bytes::from(text) })
+    }
+
+    fn event(version: u64, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) -> Arc<StoreEvent> {
+        Arc::new(StoreEvent { version, old: old.cloned(), new: new.cloned() })
+    }
+
+    #[test]
+    fn a_state_between_two_versions_is_that_of_the_events_up_to_it() {
+        let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Node".into() });
+        let format = ObjectFormat { encoding: Encoding::Json, type_meta };
+        let (a, b, later) = (object("a", 3), object("b", 6), object("a", 8));
+        let objects = [(a.key.clone(), a.clone())].into_iter().collect();
+        let before = Snapshot { version: 5, format: format.clone(), objects, changed: 5 };
+        let events = [
+            event(6, None, Some(&b)),
+            event(8, Some(&a), Some(&later)),
+            event(9, Some(&b), None),
+            event(11, None, None),
+        ];
+        let at = |version| {
+            let objects = state_at(&before, &events, 11, version)?;
+            Some(objects.values().map(|object| (object.key.name().to_owned(), object.version)).collect::<Vec<_>>())
+        };
+        let named =
+            |list: &[(&str, u64)]| Some(list.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect());
+        assert_eq!(at(4), None, "the store was further already");
+        assert_eq!(at(5), named(&[("a", 3)]));
+        assert_eq!(at(7), named(&[("a", 3), ("b", 6)]));
+        assert_eq!(at(8), named(&[("a", 8), ("b", 6)]));
+        assert_eq!(at(10), named(&[("a", 8)]));
+        assert_eq!(at(12), None, "the store is not there yet");
+        assert_eq!(&*Fingerprint::of(&format, &a).uid, "u-a");
+    }
+}

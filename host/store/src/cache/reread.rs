@@ -1,0 +1,52 @@
+//! A reflector whose store differs from the API server: it leaves the source, and reads all objects anew.
+
+use std::sync::Arc;
+
+use super::check::{ApiServer, CheckConfig, StoreCheck};
+use super::reflector::ResourceReflector;
+use super::trust::Doubt;
+
+impl ResourceReflector {
+    /// Returns what compares the store with the API server. `name` is that of the store.
+    #[must_use]
+    pub(crate) fn check(&self, config: CheckConfig, name: String) -> StoreCheck {
+        let server = ApiServer {
+            client: self.sources.api_server().clone(),
+            collection: self.collection.clone(),
+            encoding: self.encoding,
+            timeout: self.timing.response_timeout,
+            uplink: self.uplink.clone(),
+            received: Arc::default(),
+        };
+        let (store, connectivity, lent) = (self.store.clone(), self.sources.connectivity().clone(), self.lent.clone());
+        StoreCheck { server, store, connectivity, lent, name, config }
+    }
+
+    /// Leaves the source of objects that differ from the API server's, and returns whether they are to be read anew.
+    pub(super) fn heed_doubt(&mut self) -> bool {
+        let is_distrusted = self.sources.is_distrusted();
+        let doubt = self.store.trust().doubted().or(is_distrusted.then_some(Doubt::Stale));
+        if let Some(doubt) = doubt.filter(|_| !self.anew) {
+            self.sources.blame(doubt == Doubt::Forged);
+            self.store.set_foreign();
+            self.anew = true;
+        }
+        self.anew
+    }
+
+    /// Notes that a list is in the store.
+    pub(super) fn settle(&mut self) {
+        if std::mem::take(&mut self.anew) {
+            self.sources.settle();
+            self.store.trust().settle();
+        }
+        self.accepted();
+    }
+
+    /// Notes that the source has answered a list or a watch. That a peer has says nothing of the API server.
+    pub(super) fn accepted(&self) {
+        if !self.reads_from_peer() {
+            self.store.set_refused(false);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What speaks against the objects of a store: who reads them may not read them any more, or they differ from the API server's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
+
+/// Whether the objects of a store may be served, and whether they are to be read anew.
+#[derive(Debug, Default)]
+pub(crate) struct Trust {
+    /// The API server has answered 401 or 403, and nothing else since.
+    refused: AtomicBool,
+    doubt: watch::Sender<Option<Doubt>>,
+}
+
+/// Why the objects are to be read anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// The source may be right.
+    Stale,
+    /// The source has sent what the API server does not have.
+    Forged,
+}
+
+impl Trust {
+    /// Notes what the API server has answered a list or a watch. Returns whether that is new.
+    pub(crate) fn set_refused(&self, refused: bool) -> bool {
+        self.refused.swap(refused, Ordering::AcqRel) != refused
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Acquire)
+    }
+
+    /// Wants the objects to be read anew, all of them, from the API server.
+    pub(crate) fn doubt(&self, doubt: Doubt) {
+        self.doubt.send_if_modified(|present| {
+            let is_new = *present != Some(Doubt::Forged) && *present != Some(doubt);
+            if is_new {
+                *present = Some(doubt);
+            }
+            is_new
+        });
+    }
+
+    /// The doubt that was not settled yet.
+    pub(crate) fn doubted(&self) -> Option<Doubt> {
+        *self.doubt.borrow()
+    }
+
+    /// Notes that the objects were read anew.
+    pub(crate) fn settle(&self) {
+        self.doubt.send_replace(None);
+    }
+
+    /// Resolves when the objects are to be read anew. Cancel safe.
+    pub(crate) async fn until_doubted(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.doubt.subscribe().wait_for(Option::is_some).await;
+    }
+}

@@ -1,0 +1,300 @@
+//! Which of the times that Weir is told it believes. No I/O, and time is injected.
+//!
+//! Only Weir's own probes tell a time here (`upstream/time.rs`). What they tell counts at once if nothing speaks against it: the
+//! server's certificate on that very connection is valid at that time, and it is not before what was known. Then any jump is
+//! taken, because a machine without a clock starts in 1970. Anything else needs a second witness: another server, the same one
+//! minutes later, or the machine's own clock.
+//!
+//! Memory: one entry for each API server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Times that differ by this much agree: a `Date` has whole seconds, and takes its time on a slow link.
+const TOLERANCE: Duration = Duration::from_secs(30);
+/// How far apart two answers of one server are that count as two.
+pub(super) const APART: Duration = Duration::from_secs(120);
+/// How often a server is asked that nobody contradicts.
+const INTERVAL: Duration = Duration::from_secs(600);
+/// How soon again, as long as none has told a time.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What Weir knows of the time of day.
+#[derive(Debug, Default)]
+pub(super) struct KnownTime {
+    /// Of a former process.
+    restored: Option<Running>,
+    told: Option<Believed>,
+    /// What servers tell that is not believed yet.
+    claims: Vec<Claim>,
+    asked: Option<Instant>,
+}
+
+/// A moment, by the clock that never jumps and by that of the machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) instant: Instant,
+    pub(super) machine: SystemTime,
+}
+
+/// A time that was right at a moment, if it ever was.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    time: SystemTime,
+    at: Instant,
+}
+
+#[derive(Debug)]
+struct Believed {
+    time: Running,
+    /// Who has told it first, and when.
+    server: Arc<str>,
+    since: Instant,
+    /// Whether a second witness agrees.
+    is_agreed: bool,
+}
+
+#[derive(Debug)]
+struct Claim {
+    time: Running,
+    server: Arc<str>,
+}
+
+/// What became of a time that a server has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It is what was known.
+    Same,
+    /// It counts from now on.
+    Believed,
+    /// It waits for a second witness.
+    Claimed,
+    /// The same, and was told before.
+    ClaimedAgain,
+}
+
+impl KnownTime {
+    /// Takes a time that a former process knew.
+    pub(super) fn restore(&mut self, time: SystemTime, now: Moment) {
+        self.restored.get_or_insert(Running { time, at: now.instant });
+    }
+
+    /// The time that is known: told, or else of a former process.
+    pub(super) fn time(&self, now: Moment) -> Option<SystemTime> {
+        self.told.as_ref().map(|told| told.time).or(self.restored).map(|time| time.now(now))
+    }
+
+    /// The time that a server has told.
+    pub(super) fn told(&self, now: Moment) -> Option<SystemTime> {
+        self.told.as_ref().map(|told| told.time.now(now))
+    }
+
+    /// The same, if a second witness agrees.
+    pub(super) fn agreed(&self, now: Moment) -> Option<SystemTime> {
+        self.told.as_ref().filter(|told| told.is_agreed).map(|told| told.time.now(now))
+    }
+
+    /// Whether a server is to be asked now. The caller asks one.
+    pub(super) fn is_due(&mut self, now: Moment) -> bool {
+        let interval = match &self.told {
+            None if self.claims.is_empty() => RETRY,
+            Some(told) if told.is_agreed && self.claims.is_empty() => INTERVAL,
+            _ => APART,
+        };
+        let is_due = self.asked.is_none_or(|asked| now.since(asked) >= interval);
+        if is_due {
+            self.asked = Some(now.instant);
+        }
+        is_due
+    }
+
+    /// Whether it matters that a certificate is valid at a time: nobody else speaks for it.
+    pub(super) fn needs_certificate(&self, time: SystemTime, now: Moment) -> bool {
+        let is_known = self.told(now).is_some_and(|told| agree(told, time));
+        !is_known && self.is_not_before(time, now) && !agree(now.machine, time)
+    }
+
+    /// Hears a time of a server. `is_certified`: its certificate is valid then.
+    pub(super) fn hear(&mut self, time: SystemTime, server: &Arc<str>, is_certified: bool, now: Moment) -> Heard {
+        let running = Running { time, at: now.instant };
+        if let Some(told) = self.told.as_mut().filter(|told| agree(told.time.now(now), time)) {
+            told.is_agreed |= told.server != *server || now.since(told.since) >= APART || agree(now.machine, time);
+            told.time = running;
+            self.claims.retain(|claim| claim.server != *server);
+            return Heard::Same;
+        }
+        let is_not_before = self.is_not_before(time, now);
+        let is_second = self.claims.iter().any(|claim| {
+            let is_other = claim.server != *server || now.since(claim.time.at) >= APART;
+            is_other && agree(claim.time.now(now), time)
+        });
+        let is_agreed = is_second || (is_not_before && agree(now.machine, time));
+        if is_agreed || (is_certified && is_not_before) {
+            self.claims.clear();
+            self.told = Some(Believed { time: running, server: server.clone(), since: now.instant, is_agreed });
+            return Heard::Believed;
+        }
+        if self.claims.iter().any(|claim| claim.server == *server && agree(claim.time.now(now), time)) {
+            return Heard::ClaimedAgain;
+        }
+        self.claims.retain(|claim| claim.server != *server);
+        self.claims.push(Claim { time: running, server: server.clone() });
+        Heard::Claimed
+    }
+
+    fn is_not_before(&self, time: SystemTime, now: Moment) -> bool {
+        self.time(now).is_none_or(|known| time.checked_add(TOLERANCE).is_none_or(|time| time >= known))
+    }
+}
+
+impl Running {
+    fn now(&self, now: Moment) -> SystemTime {
+        self.time.checked_add(now.since(self.at)).unwrap_or(self.time)
+    }
+}
+
+impl Moment {
+    fn since(self, earlier: Instant) -> Duration {
+        self.instant.saturating_duration_since(earlier)
+    }
+}
+
+/// Whether two times are the same, as far as servers can tell.
+pub(super) fn agree(one: SystemTime, other: SystemTime) -> bool {
+    one.duration_since(other).unwrap_or_else(|error| error.duration()) <= TOLERANCE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A machine whose clock runs, and two servers.
+    struct World {
+        known: KnownTime,
+        start: Instant,
+        passed: Duration,
+        machine: SystemTime,
+        one: Arc<str>,
+        two: Arc<str>,
+    }
+
+    /// The right time at the start.
+    fn right() -> SystemTime {
+        SystemTime::UNIX_EPOCH + 50 * YEAR
+    }
+
+    impl World {
+        fn new(machine: SystemTime) -> Self {
+            let (start, passed) = (Instant::now(), Duration::ZERO);
+            Self { known: KnownTime::default(), start, passed, machine, one: "one".into(), two: "two".into() }
+        }
+
+        fn now(&self) -> Moment {
+            Moment { instant: self.start + self.passed, machine: self.machine + self.passed }
+        }
+
+        fn hear(&mut self, server: u8, ahead: Duration, is_certified: bool) -> Heard {
+            let server = if server == 1 { self.one.clone() } else { self.two.clone() };
+            let time = right() + self.passed + ahead;
+            self.known.hear(time, &server, is_certified, self.now())
+        }
+
+        fn told_ahead(&self) -> Option<Duration> {
+            self.known.told(self.now()).map(|told| told.duration_since(right() + self.passed).unwrap())
+        }
+    }
+
+    #[test]
+    fn a_machine_in_1970_believes_the_first_server_with_a_certificate_of_that_time() {
+        let mut world = World::new(SystemTime::UNIX_EPOCH);
+        assert!(world.known.needs_certificate(right(), world.now()));
+        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
+        assert_eq!((world.told_ahead(), world.known.agreed(world.now())), (Some(Duration::ZERO), None));
+        world.passed += APART;
+        assert_eq!(world.hear(1, SECOND, true), Heard::Same);
+        assert!(world.known.agreed(world.now()).is_some(), "minutes later it says the same");
+    }
+
+    #[test]
+    fn what_the_machine_says_too_is_agreed_at_once_and_needs_no_certificate() {
+        let mut world = World::new(right());
+        assert!(!world.known.needs_certificate(right(), world.now()));
+        assert_eq!(world.hear(1, Duration::ZERO, false), Heard::Believed);
+        assert!(world.known.agreed(world.now()).is_some());
+    }
+
+    #[test]
+    fn a_time_outside_the_certificate_needs_a_second_witness() {
+        for second in [1, 2] {
+            let mut world = World::new(right());
+            world.hear(1, Duration::ZERO, true);
+            assert_eq!(world.hear(1, 73 * YEAR, false), Heard::Claimed);
+            assert_eq!(world.hear(1, 73 * YEAR, false), Heard::ClaimedAgain, "it is the same witness");
+            assert_eq!(world.told_ahead(), Some(Duration::ZERO));
+            if second == 1 {
+                world.passed += APART;
+            }
+            assert_eq!(world.hear(second, 73 * YEAR, false), Heard::Believed);
+            assert_eq!(world.told_ahead(), Some(73 * YEAR));
+            assert!(world.known.agreed(world.now()).is_some());
+        }
+    }
+
+    #[test]
+    fn a_single_answer_forwards_is_believed_within_the_certificate_and_taken_back_by_two() {
+        let mut world = World::new(right());
+        world.hear(1, Duration::ZERO, true);
+        world.passed += APART;
+        assert_eq!(world.hear(1, YEAR, true), Heard::Believed);
+        assert_eq!(world.known.agreed(world.now()), None, "nothing is deleted by it");
+        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed, "backwards");
+        assert_eq!(world.told_ahead(), Some(YEAR));
+        world.passed += APART;
+        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.told_ahead(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_before_the_time_of_the_file_needs_a_second_witness() {
+        let mut world = World::new(right());
+        world.known.restore(right() + 73 * YEAR, world.now());
+        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed);
+        assert_eq!(world.hear(2, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.known.time(world.now()), Some(right()));
+    }
+
+    #[test]
+    fn a_server_whose_clock_is_wrong_does_not_stop_the_others() {
+        let mut world = World::new(SystemTime::UNIX_EPOCH);
+        world.known.restore(right() + YEAR, world.now());
+        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed);
+        assert_eq!(world.hear(2, SECOND * 3600, true), Heard::Claimed);
+        world.passed += APART;
+        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
+    }
+
+    #[test]
+    fn servers_are_asked_soon_until_a_time_is_agreed_on() {
+        let mut world = World::new(SystemTime::UNIX_EPOCH);
+        let mut next = |world: &mut World| {
+            assert!(world.known.is_due(world.now()));
+            let before = world.passed;
+            while !world.known.is_due(world.now()) {
+                world.passed += SECOND;
+            }
+            world.known.asked = None;
+            world.passed - before
+        };
+        assert_eq!(next(&mut world), RETRY);
+        world.hear(1, Duration::ZERO, true);
+        assert_eq!(next(&mut world), APART);
+        world.passed += APART;
+        world.hear(1, Duration::ZERO, true);
+        assert_eq!(next(&mut world), INTERVAL);
+        world.hear(1, YEAR, false);
+        assert_eq!(next(&mut world), APART);
+    }
+}

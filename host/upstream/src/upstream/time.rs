@@ -1,0 +1,129 @@
+//! Asks the API servers for the time, by probes of a fixed path alone.
+//!
+//! A server is asked when it has answered something and the time is due ([`clock::is_due`]), so that a quiet link stays quiet.
+//! Health probes tell the time, too.
+//!
+//! A machine whose clock is wrong can not verify certificates. So if that is what a probe fails of, the server is asked on a
+//! connection whose certificate is verified by one of its own limits, without any credential. Whether a time is inside the
+//! validity of the certificate, a handshake at that time decides, on the connection that then tells the same time.
+
+use std::time::{Duration, SystemTime};
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+use rustls::pki_types::UnixTime;
+use tokio::time::timeout;
+
+use super::{ServerRole, Upstream};
+use crate::clock::{self, Heard};
+use crate::error::certificate_error;
+use crate::h2_pool::send_unpooled;
+use crate::request::no_request_body;
+use crate::server::Server;
+use crate::user_agent::set_user_agent;
+use crate::{AnsweredBy, RequestHead, UpstreamError};
+
+/// The path that tells the time. A server that does not have it says so, and when.
+const PATH: &str = "/readyz";
+/// The timeout of a question: connecting, TLS and the head of the answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a server whose certificate seems to be out of time is asked at most.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// The most certificates of a chain whose limits are tried.
+const MAX_CHAIN: usize = 4;
+
+impl Upstream {
+    /// Asks a server for the time when it is due. Runs until it is dropped.
+    pub(super) async fn keep_time(&self, index: usize) {
+        let Some(server) = self.servers.get(index) else { return };
+        loop {
+            server.time_due.notified().await;
+            let asked = timeout(TIMEOUT, self.request_probe(index, PathAndQuery::from_static(PATH))).await;
+            if let Some(told) = asked.ok().and_then(Result::ok).and_then(|head| clock::date(&head.headers)) {
+                self.note_time(index, told).await;
+            }
+        }
+    }
+
+    /// Has a server that has answered something asked for the time, if that is due.
+    pub(super) fn ask_time_if_due(&self, server: &Server) {
+        if self.role == ServerRole::ApiServer && clock::is_due() {
+            server.time_due.notify_one();
+        }
+    }
+
+    /// Takes the time that a probe of a server told. Cancel safe.
+    pub(super) async fn note_time(&self, index: usize, told: SystemTime) {
+        let Some(server) = self.servers.get(index).filter(|_| self.role == ServerRole::ApiServer) else { return };
+        let is_certified = clock::needs_certificate(told) && self.is_certified(index, server, told).await;
+        let time = jiff::Timestamp::try_from(told).unwrap_or(jiff::Timestamp::MAX);
+        match clock::hear(told, &server.address.name(), is_certified) {
+            Heard::Believed => tracing::info!(server = %server.name, %time, "the API server told the time"),
+            Heard::Claimed => tracing::warn!(
+                server = %server.name, %time,
+                "the API server tells a time that its certificate does not bear out, or that has passed: it counts once another \
+                 server, or this one minutes later, says the same"
+            ),
+            Heard::Same | Heard::ClaimedAgain => {}
+        }
+    }
+
+    /// Asks a server for the time whose certificate seems to be out of time. Returns whether a time was told. Cancel safe.
+    pub(super) async fn learn_time(&self, index: usize, error: &UpstreamError) -> bool {
+        let Some(server) = self.servers.get(index).filter(|_| self.role == ServerRole::ApiServer) else { return false };
+        let Some(mut limit) = certificate_error(error).and_then(out_of_time) else { return false };
+        if !server.may_ask_time(INTERVAL) {
+            return false;
+        }
+        for _ in 0..MAX_CHAIN {
+            match self.time_at(index, server, limit).await {
+                Ok(Some(told)) => {
+                    self.note_time(index, told).await;
+                    return true;
+                }
+                Ok(None) => return false,
+                Err(error) => match certificate_error(&error).and_then(out_of_time) {
+                    Some(next) => limit = next,
+                    None => return false,
+                },
+            }
+        }
+        false
+    }
+
+    /// Whether the certificate of a server is valid at a time: on the connection that then tells this time.
+    async fn is_certified(&self, index: usize, server: &Server, time: SystemTime) -> bool {
+        let told = self.time_at(index, server, clock::unix_time(time)).await;
+        matches!(told, Ok(Some(told)) if clock::agree(told, time))
+    }
+
+    /// Asks a server for the time, without a credential, on a connection of its own whose certificate is verified as if it were
+    /// `at`. `None`: it does not tell any, or nobody vouches for the connection.
+    async fn time_at(&self, index: usize, server: &Server, at: UnixTime) -> Result<Option<SystemTime>, UpstreamError> {
+        if !server.address.is_secure() {
+            return Ok(None);
+        }
+        let transport = self.passthrough.load_full();
+        let Some(connector) = transport.unpooled(index) else { return Ok(None) };
+        let connector = connector.at(at)?;
+        let mut headers = HeaderMap::new();
+        set_user_agent(&mut headers);
+        let path = PathAndQuery::from_static(PATH);
+        let head = RequestHead { method: Method::GET, path, headers, answered_by: AnsweredBy::Server };
+        let request = server.address.request(head, no_request_body())?;
+        match timeout(TIMEOUT, send_unpooled(&connector, request)).await {
+            Ok(Ok((response, _permit))) => Ok(clock::date(response.headers())),
+            Ok(Err(error)) => Err(transport.error(error, server)),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// The time to which a certificate was valid, or from which it will be, if that is what is wrong with it.
+fn out_of_time(error: &rustls::CertificateError) -> Option<UnixTime> {
+    match error {
+        rustls::CertificateError::ExpiredContext { not_after, .. } => Some(*not_after),
+        rustls::CertificateError::NotValidYetContext { not_before, .. } => Some(*not_before),
+        _ => None,
+    }
+}
