@@ -22,6 +22,7 @@ mod attack {
     mod parsers;
     mod peers;
     mod request_heads;
+    mod shares;
     mod smuggling;
     mod starvation;
     mod upgrades;

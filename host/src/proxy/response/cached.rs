@@ -6,6 +6,7 @@
 
 mod bookmark;
 mod get;
+mod held_version;
 mod list;
 pub(in crate::proxy) mod list_memory;
 mod list_writer;
@@ -25,7 +26,6 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{Encoding, ListOptions, MediaType, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
-use weir_runtime::ChainVersion;
 use weir_upstream::CredentialLoan;
 
 use self::start::Start;
@@ -39,7 +39,7 @@ use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::connection_lists::ConnectionLists;
-use crate::view::{RequestSelector, View, ViewSnapshot};
+use crate::view::{RequestSelector, View};
 
 /// The warning on every answer that may be stale.
 pub(super) const OFFLINE: HeaderValue =
@@ -249,20 +249,6 @@ async fn confirmed(proxy: &Proxy, view: &View) -> Option<()> {
     let confirmed = reflector.wait_for(|state| view.follows_api_server() || state.error.is_some());
     let confirmed = tokio::time::timeout(proxy.start_wait, confirmed).await;
     (confirmed.is_ok() && view.follows_api_server()).then_some(())
-}
-
-impl Proxy {
-    /// Remembers the version at which the watch of a client ended, and the chain version that made what the client holds.
-    fn remember_watch(&self, read: &CachedRead, chain: Option<ChainVersion>, version: u64) {
-        let chain = chain.unwrap_or(ChainVersion::UNFILTERED);
-        self.resume.save(read.client, chain, &version.to_string(), Arc::default());
-    }
-
-    /// Remembers what a client holds, so that its next watch continues there.
-    fn remember_list(&self, read: &CachedRead, snapshot: &ViewSnapshot) {
-        let chain = snapshot.chain.unwrap_or(ChainVersion::UNFILTERED);
-        self.resume.save_list(read.client, chain, &snapshot.version.to_string(), Arc::default());
-    }
 }
 
 /// The head of an answer from a view.
