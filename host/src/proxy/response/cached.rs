@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
-use weir_kube::{Encoding, ListOptions, MediaType, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, ListOptions, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_upstream::CredentialLoan;
 
 use self::start::Start;
@@ -73,11 +73,8 @@ impl CachedRead {
         request: &RequestInfo,
         online: bool,
     ) -> Option<Self> {
-        let RequestInfo { query, kind, .. } = request;
-        let RequestKind::Resource(resource) = kind else { return None };
-        if resource.subresource.is_some() {
-            return None;
-        }
+        let query = &request.query;
+        let resource = request.resource().filter(|resource| resource.subresource.is_none())?;
         let form = negotiate(headers, resource, query);
         let mut media_type = form;
         if matches!(media_type.transform, Transform::Table(..)) {
