@@ -14,6 +14,7 @@ mod attack {
     mod clients;
     mod clock;
     mod compiled_code;
+    mod credentials;
     mod documents;
     mod exec_plugins;
     mod exhaustion;

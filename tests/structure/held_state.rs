@@ -13,6 +13,7 @@ const FILES: [&str; 2] = ["src/connections.rs", "store/src/resource_stores.rs"];
 const COLLECTIONS: [&str; 7] = ["HashMap<", "HashSet<", "BTreeMap<", "BTreeSet<", "Cache<", "DashMap<", "IndexMap<"];
 /// Collections whose keys no client chooses, or that live no longer than a request or a connection: file, name and reason.
 const OTHERS: &[(&str, &str, &str)] = &[
+    ("src/proxy/server/certificate_info.rs", "names", "the certificate names them"),
     ("src/view/registry.rs", "named", "the configuration names them"),
     ("src/view/refresh.rs", "failed", "objects of a store, which is charged"),
     ("src/view/watchers.rs", "watches", "open watches, which are charged"),
