@@ -14,6 +14,7 @@ mod attack {
     mod clients;
     mod clock;
     mod compiled_code;
+    mod credentials;
     mod documents;
     mod exec_plugins;
     mod exhaustion;
@@ -21,6 +22,7 @@ mod attack {
     mod parsers;
     mod peers;
     mod request_heads;
+    mod shares;
     mod smuggling;
     mod starvation;
     mod upgrades;

@@ -15,6 +15,8 @@
 
 #[path = "structure/graph.rs"]
 mod graph;
+#[path = "structure/held_state.rs"]
+mod held_state;
 #[path = "structure/source.rs"]
 mod source;
 

@@ -181,7 +181,7 @@ async fn a_client_that_breaks_off_its_request_is_no_outage() {
     let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
     let server = cluster(&ca.server()).await;
     let weir = shipped(server.url(), &ca, cache.path()).start_ready().await;
-    let series = "weir_upstream_requests_total{server=\"";
+    let series = "weir_server_requests_total{server=\"";
     for _ in 0..5 {
         let mut stream = tokio::net::TcpStream::connect(weir.url().strip_prefix("http://").unwrap()).await.unwrap();
         let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";

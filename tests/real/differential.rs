@@ -6,20 +6,24 @@
 //!
 //! `make differential` asks `INPUTS` questions about credentials, and a twentieth as many about all else. `SEED` repeats a run.
 
-mod inputs;
+mod credentials;
 mod judge;
 mod original;
 mod random;
+mod resources;
+mod selectors;
 
 use std::path::Path;
 use std::time::Instant;
 
 use weir_tests::plane;
 
-use self::inputs::{credential, field_selector, label_selector, resource};
+use self::credentials::credential;
 use self::judge::{Judge, Kind};
 use self::original::Original;
 use self::random::Random;
+use self::resources::resource;
+use self::selectors::{field_selector, label_selector};
 
 /// The questions of `make test`.
 const SHORT: u64 = 60_000;

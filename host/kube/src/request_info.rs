@@ -45,7 +45,7 @@ pub enum RequestKind {
     /// Any other path: `/healthz`, `/version`, discovery, OpenAPI. Filters never apply.
     NonResource,
     /// A request for an API resource.
-    Resource(ResourceRequest),
+    Resource(Box<ResourceRequest>),
 }
 
 /// The resource, verb and object of a request.
@@ -298,7 +298,7 @@ fn classify(method: &Method, segments: &[String], query: &Query) -> Result<Reque
         authorized,
     };
     let options = options(&request, query, decoded).map(Arc::new);
-    Ok(RequestKind::Resource(ResourceRequest { options, ..request }))
+    Ok(RequestKind::Resource(Box::new(ResourceRequest { options, ..request })))
 }
 
 /// What the authorizer gets from the query. A watch by an old path has none: such a path may name one object, and the server

@@ -38,6 +38,8 @@ pub(super) struct Connector {
     https: HttpsConnector<Dialer>,
     /// From which the connector is made.
     parts: Arc<Parts>,
+    /// Whether certificates are verified by one time, and by no other.
+    is_fixed: bool,
     timeout: Duration,
 }
 
@@ -124,7 +126,7 @@ impl Connector {
             with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
         tls.time_provider = Arc::new(CertificateClock);
         let parts = Parts { tls, dialer, server_name: config.tls_server_name.clone(), protocols };
-        Ok(Self { https: parts.connector(parts.tls.clone())?, parts: Arc::new(parts), timeout })
+        Ok(Self { https: parts.connector(parts.tls.clone())?, parts: Arc::new(parts), is_fixed: false, timeout })
     }
 
     /// The same connector, which verifies certificates as if it were `time`.
@@ -134,7 +136,7 @@ impl Connector {
         // A resumed session is not verified again.
         tls.resumption = Resumption::disabled();
         let https = self.parts.connector(tls).map_err(|error| UpstreamError::Credential(error.to_string()))?;
-        Ok(Self { https, parts: self.parts.clone(), timeout: self.timeout })
+        Ok(Self { https, parts: self.parts.clone(), is_fixed: true, timeout: self.timeout })
     }
 
     /// Connects to the server of a URI. A certificate that has expired by the time of the file alone is verified again as of its
@@ -142,8 +144,9 @@ impl Connector {
     pub(super) async fn connect(&self, uri: Uri) -> Result<Stream, BoxError> {
         let mut result = self.connect_once(uri.clone()).await;
         for _ in 0..MAX_CHAIN {
-            let Err(error) = &result else { break };
-            let Some(time) = tls_error(&**error).and_then(clock::despite_file) else { break };
+            let error = result.as_ref().err().filter(|_| !self.is_fixed);
+            let error = error.and_then(|error| tls_error(&**error));
+            let Some(time) = error.and_then(clock::despite_file) else { break };
             result = self.at(time)?.connect_once(uri.clone()).await;
         }
         result

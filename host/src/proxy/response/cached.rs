@@ -6,12 +6,14 @@
 
 mod bookmark;
 mod get;
+mod held_version;
 mod list;
 pub(in crate::proxy) mod list_memory;
 mod list_writer;
 mod older;
 mod peer;
 mod share;
+mod start;
 mod table;
 mod watch;
 mod watch_events;
@@ -23,10 +25,10 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
-use weir_kube::{Encoding, ListOptions, MediaType, RequestInfo, RequestKind, ResourceRequest, Transform, Verb};
-use weir_runtime::ChainVersion;
+use weir_kube::{Encoding, ListOptions, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_upstream::CredentialLoan;
 
+use self::start::Start;
 use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
@@ -37,7 +39,7 @@ use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::connection_lists::ConnectionLists;
-use crate::view::{RequestSelector, View, ViewSnapshot};
+use crate::view::{RequestSelector, View};
 
 /// The warning on every answer that may be stale.
 pub(super) const OFFLINE: HeaderValue =
@@ -62,34 +64,6 @@ pub(in crate::proxy) struct CachedRead {
     loan: Option<CredentialLoan>,
 }
 
-/// The state that a read asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Start {
-    /// Any state (`resourceVersion=0`).
-    Any,
-    /// A state that is at least as new as this version.
-    NotOlderThan(u64),
-    /// The state of a version, which only the API server has. Offline, a list of it has expired.
-    Exact,
-    /// A watch: every event after this version.
-    After(u64),
-    /// A watch: every event from now on.
-    Now,
-}
-
-impl Start {
-    /// `None` if only the API server has that state.
-    fn of(resource: &ResourceRequest, options: &ListOptions, online: bool) -> Option<Self> {
-        match resource.verb {
-            Verb::List if online => list_start(options),
-            Verb::List => offline_list_start(options),
-            Verb::Watch => watch_start(options),
-            Verb::Get if !online => Some(Self::Any),
-            _ => None,
-        }
-    }
-}
-
 impl CachedRead {
     /// Returns the read; `None` if only the API server can answer it.
     pub(in crate::proxy) fn of(
@@ -99,11 +73,8 @@ impl CachedRead {
         request: &RequestInfo,
         online: bool,
     ) -> Option<Self> {
-        let RequestInfo { query, kind, .. } = request;
-        let RequestKind::Resource(resource) = kind else { return None };
-        if resource.subresource.is_some() {
-            return None;
-        }
+        let query = &request.query;
+        let resource = request.resource().filter(|resource| resource.subresource.is_none())?;
         let form = negotiate(headers, resource, query);
         let mut media_type = form;
         if matches!(media_type.transform, Transform::Table(..)) {
@@ -139,46 +110,6 @@ impl CachedRead {
 
     fn takes_bookmarks(&self) -> bool {
         self.options.allow_watch_bookmarks
-    }
-}
-
-/// The state that a list asks for; `None` if the API server must answer: the latest state, an exact version, or a page.
-fn list_start(options: &ListOptions) -> Option<Start> {
-    if !options.continue_token.is_empty() {
-        return None;
-    }
-    match (options.resource_version.as_str(), options.resource_version_match.as_str()) {
-        ("0", "" | "NotOlderThan") => Some(Start::Any),
-        (_, "NotOlderThan") => options.version().map(Start::NotOlderThan),
-        (_, "") if options.limit <= 0 => options.version().map(Start::NotOlderThan),
-        _ => None,
-    }
-}
-
-/// The state that a list gets offline: the view's, unless the client asks for a version itself, as the API server understands a
-/// version with a limit, too. `None`: a further page of another list.
-fn offline_list_start(options: &ListOptions) -> Option<Start> {
-    if !options.continue_token.is_empty() {
-        return None;
-    }
-    Some(match (options.version(), options.resource_version_match.as_str()) {
-        (None, _) => Start::Any,
-        (Some(_), "Exact") => Start::Exact,
-        (Some(_), "") if options.limit > 0 => Start::Exact,
-        (Some(version), _) => Start::NotOlderThan(version),
-    })
-}
-
-fn watch_start(options: &ListOptions) -> Option<Start> {
-    let version = options.version();
-    match (options.send_initial_events, options.resource_version_match.as_str()) {
-        (None, "") => Some(version.map_or(Start::Any, Start::After)),
-        // The API server refuses a watch-list without bookmarks.
-        (Some(true), "NotOlderThan") if options.allow_watch_bookmarks => {
-            Some(version.map_or(Start::Any, Start::NotOlderThan))
-        }
-        (Some(false), "" | "NotOlderThan") => Some(version.map_or(Start::Now, Start::After)),
-        _ => None,
     }
 }
 
@@ -317,94 +248,10 @@ async fn confirmed(proxy: &Proxy, view: &View) -> Option<()> {
     (confirmed.is_ok() && view.follows_api_server()).then_some(())
 }
 
-impl Proxy {
-    /// Remembers the version at which the watch of a client ended, and the chain version that made what the client holds.
-    fn remember_watch(&self, read: &CachedRead, chain: Option<ChainVersion>, version: u64) {
-        let chain = chain.unwrap_or(ChainVersion::UNFILTERED);
-        self.resume.save(read.client, chain, &version.to_string(), Arc::default());
-    }
-
-    /// Remembers what a client holds, so that its next watch continues there.
-    fn remember_list(&self, read: &CachedRead, snapshot: &ViewSnapshot) {
-        let chain = snapshot.chain.unwrap_or(ChainVersion::UNFILTERED);
-        self.resume.save_list(read.client, chain, &snapshot.version.to_string(), Arc::default());
-    }
-}
-
 /// The head of an answer from a view.
 fn head(encoding: Encoding, verb: Verb) -> http::response::Builder {
     Response::builder()
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, encoding.content_type(verb))
         .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn start(query: &str, start: fn(&ListOptions) -> Option<Start>) -> Option<Start> {
-        let parsed =
-            RequestInfo::parse(&http::Method::GET, &format!("/api/v1/services?{query}").parse().unwrap()).unwrap();
-        start(parsed.resource().unwrap().options.as_ref().ok()?)
-    }
-
-    #[test]
-    fn lists_of_informers_are_cached_and_lists_of_the_latest_state_are_not() {
-        for (query, start) in [
-            ("resourceVersion=0", Some(Start::Any)),
-            ("resourceVersion=0&limit=500", Some(Start::Any)),
-            ("resourceVersion=7", Some(Start::NotOlderThan(7))),
-            ("resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=500", Some(Start::NotOlderThan(7))),
-            ("", None),
-            ("limit=500", None),
-            ("resourceVersion=7&limit=500", None),
-            ("resourceVersion=7&resourceVersionMatch=Exact", None),
-            ("resourceVersion=0&resourceVersionMatch=Exact", None),
-            ("continue=abc", None),
-            ("resourceVersion=x", None),
-        ] {
-            assert_eq!(self::start(query, list_start), start, "{query}");
-        }
-    }
-
-    #[test]
-    fn offline_a_list_gets_the_state_of_the_view_unless_it_asks_for_a_version_itself() {
-        for (query, start) in [
-            ("", Some(Start::Any)),
-            ("limit=500", Some(Start::Any)),
-            ("resourceVersion=0&limit=500", Some(Start::Any)),
-            ("resourceVersion=7", Some(Start::NotOlderThan(7))),
-            ("resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=500", Some(Start::NotOlderThan(7))),
-            ("resourceVersion=7&limit=500", Some(Start::Exact)),
-            ("resourceVersion=7&resourceVersionMatch=Exact", Some(Start::Exact)),
-            ("resourceVersion=7&resourceVersionMatch=Exact&limit=500", Some(Start::Exact)),
-            ("resourceVersion=0&resourceVersionMatch=Exact", None),
-            ("continue=abc", None),
-            ("resourceVersion=x", None),
-        ] {
-            assert_eq!(self::start(query, offline_list_start), start, "{query}");
-        }
-    }
-
-    #[test]
-    fn watches_start_as_the_api_server_documents() {
-        for (query, start) in [
-            ("", Some(Start::Any)),
-            ("resourceVersion=0", Some(Start::Any)),
-            ("resourceVersion=7", Some(Start::After(7))),
-            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", Some(Start::Any)),
-            (
-                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=7",
-                Some(Start::NotOlderThan(7)),
-            ),
-            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None),
-            ("sendInitialEvents=true", None),
-            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Some(Start::Now)),
-            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", Some(Start::After(7))),
-            ("resourceVersionMatch=NotOlderThan", None),
-        ] {
-            assert_eq!(self::start(&format!("watch=1&{query}"), watch_start), start, "{query}");
-        }
-    }
 }

@@ -317,9 +317,9 @@ async fn a_page_counts_while_it_arrives() {
     let api = ApiServer::builder().start().await.unwrap();
     // It never ends: only who counts before its end gives it up.
     api.on_request(|request| match request.path.as_str() {
-        "/api/v1/services" => {
+        "/apis/apps.openyurt.io/v1beta1/nodepools" => {
             let item = r#"{"metadata":{"name":"a","resourceVersion":"1"},"x":"y"},"#.repeat(100);
-            let head = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":["#;
+            let head = r#"{"kind":"NodePoolList","apiVersion":"apps.openyurt.io/v1beta1","metadata":{"resourceVersion":"9"},"items":["#;
             let more = futures_util::stream::repeat(item).map(bytes::Bytes::from);
             let chunks = futures_util::stream::iter([bytes::Bytes::from(head)]).chain(more);
             let body = http_body_util::StreamBody::new(chunks.map(|chunk| Ok(http_body::Frame::data(chunk))));
@@ -329,7 +329,8 @@ async fn a_page_counts_while_it_arrives() {
         }
         _ => Action::Serve,
     });
-    let reflected = reflect(api, "/api/v1/services", ReflectorTiming { max_list: 1 << 20, ..TIMING }, None);
+    let reflected =
+        reflect(api, "/apis/apps.openyurt.io/v1beta1/nodepools", ReflectorTiming { max_list: 1 << 20, ..TIMING }, None);
     let mut state = reflected.store.state();
     let failed = within(state.wait_for(|state| state.error.is_some())).await.unwrap().error.clone().unwrap();
     assert!(failed.to_string().contains("its objects exceed 1048576 bytes"), "{failed}");

@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn servers_are_asked_soon_until_a_time_is_agreed_on() {
         let mut world = World::new(SystemTime::UNIX_EPOCH);
-        let mut next = |world: &mut World| {
+        let next = |world: &mut World| {
             assert!(world.known.is_due(world.now()));
             let before = world.passed;
             while !world.known.is_due(world.now()) {

@@ -63,7 +63,8 @@ impl CopyPlace {
         let charge = memory.ledger.charge(&key.owner, Use::Answers, 0).ok()?;
         let (name, copies) = (key.full_name(), memory.copies.clone());
         let is_first = copies.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
-        is_first.then_some(Self { name, copies, charge })
+        // Dropping a place gives the name back: one is made only of a name that was taken.
+        is_first.then(|| Self { name, copies, charge })
     }
 }
 

@@ -129,7 +129,7 @@ mod tests {
             "/openapi/v3/apis/apps/v1/x",
             "/openapi/v3/logs",
             "/version/x",
-            "/apis/a%2Fb",
+            "/apis/Apps",
             "/healthz",
         ] {
             assert_eq!(of(other), None, "{other}");

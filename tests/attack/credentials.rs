@@ -1,0 +1,223 @@
+//! Clients that say more of their credential than the API server has accepted, and what each one gets once it cannot be reached.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::Method;
+use serde_json::json;
+use weir_apiserver::{Action, ApiServer};
+use weir_tests::client::{Answer, Client};
+use weir_tests::daemon::{Daemon, Setup};
+
+const ALL: &str = "/api/v1/services?resourceVersion=0";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MAP: &str = "/api/v1/namespaces/default/configmaps/settings";
+
+/// A token with claims that nobody has signed.
+fn claiming(user: &str) -> String {
+    let claims = json!({"iss": "https://kubernetes.default.svc", "sub": user, "exp": 4_000_000_000_u64});
+    format!("e30.{}.x", URL_SAFE_NO_PAD.encode(claims.to_string()))
+}
+
+/// A daemon with its caches, in front of an API server that accepts these tokens only.
+async fn start(folder: &tempfile::TempDir) -> (ApiServer, Daemon) {
+    let victim = claiming("system:serviceaccount:default:victim");
+    let server = ApiServer::builder()
+        .known_tokens_only()
+        .token(&victim, "system:serviceaccount:default:victim", &[])
+        .token("opaque", "tenant", &[])
+        .start()
+        .await
+        .unwrap();
+    server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
+    server.store().load("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: default}}").unwrap();
+    let weir = Setup::new(server.url()).cached().on_disk(folder.path()).filters("filters: []").start_ready().await;
+    (server, weir)
+}
+
+fn client(weir: &Daemon, authorization: &str) -> Client {
+    weir.client("tool").with("authorization", authorization)
+}
+
+async fn status(client: &Client, path: &str) -> u16 {
+    client.get(path).await.status.as_u16()
+}
+
+/// What is answered while no API server is there.
+async fn offline(server: &ApiServer) {
+    server.on_request(|_| Action::Reset);
+    server.break_connections();
+}
+
+fn is_warned(answer: &Answer) -> bool {
+    answer.headers.contains_key("warning")
+}
+
+#[tokio::test]
+async fn a_header_that_the_api_server_reads_as_no_token_gets_nothing_of_another_one_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, weir) = start(&folder).await;
+    let token = claiming("system:serviceaccount:default:victim");
+    let victim = client(&weir, &format!("Bearer {token}"));
+    assert_eq!([status(&victim, ALL).await, status(&victim, MAP).await], [200, 200]);
+    let forged = claiming("system:serviceaccount:default:victim").replace(".x", ".forged");
+    let attackers = [
+        format!("Bearer  {forged}"),
+        format!("Bearer  {token}"),
+        format!("Bearer\t{token}"),
+        format!("Bearer opaque {token}"),
+        format!("Bearer opaque {forged}"),
+        format!("Bearer {forged}"),
+        format!("Basic {token}"),
+    ];
+    // The API server answers discovery to all whose header it does not take for a token.
+    for header in &attackers {
+        client(&weir, header).get("/version").await;
+        client(&weir, header).get("/apis").await;
+    }
+    offline(&server).await;
+    let kept = victim.get(ALL).await;
+    assert!(kept.status == 200 && is_warned(&kept), "{}", kept.status);
+    assert_eq!(status(&victim, MAP).await, 200);
+    for header in &attackers {
+        for path in [ALL, MAP] {
+            assert_eq!(status(&client(&weir, header), path).await, 503, "{header} {path}");
+        }
+    }
+    assert_eq!(status(&weir.client("tool"), ALL).await, 503, "no credential at all");
+}
+
+#[tokio::test]
+async fn what_was_answered_401_403_or_404_online_does_not_come_back_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, weir) = start(&folder).await;
+    server.add_token("denied", "denied", &[]);
+    server.add_token("ended", "ended", &[]);
+    let (denied, ended, other) =
+        (client(&weir, "Bearer denied"), client(&weir, "Bearer ended"), client(&weir, "Bearer opaque"));
+    for client in [&denied, &ended, &other] {
+        assert_eq!([status(client, ALL).await, status(client, MAP).await], [200, 200]);
+    }
+    server.on_request(|request| {
+        let token = request.header("authorization").to_owned();
+        match (token.as_str(), request.target().starts_with(MAP)) {
+            ("Bearer denied", true) => Action::json(403, r#"{"kind":"Status","apiVersion":"v1","code":403}"#),
+            ("Bearer ended", _) => Action::json(401, r#"{"kind":"Status","apiVersion":"v1","code":401}"#),
+            ("Bearer opaque", true) => Action::json(404, r#"{"kind":"Status","apiVersion":"v1","code":404}"#),
+            _ => Action::Serve,
+        }
+    });
+    assert_eq!(
+        [status(&denied, MAP).await, status(&ended, MAP).await, status(&other, MAP).await],
+        [403, 401, 404],
+        "a get goes upstream"
+    );
+    offline(&server).await;
+    assert_eq!(status(&denied, MAP).await, 503, "denied");
+    assert_eq!(status(&denied, ALL).await, 200, "what it was not denied stays");
+    assert_eq!([status(&ended, MAP).await, status(&ended, ALL).await], [503, 503], "its token has ended");
+    assert_eq!(status(&other, MAP).await, 503, "the object is gone");
+    assert_eq!(status(&other, ALL).await, 200);
+}
+
+#[tokio::test]
+async fn a_token_holds_offline_until_it_expires_and_as_long_as_it_was_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, weir) = start(&folder).await;
+    let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 15;
+    let short = format!("e30.{}.x", URL_SAFE_NO_PAD.encode(json!({"exp": soon}).to_string()));
+    server.add_token(&short, "short", &[]);
+    let (short, lasting) = (client(&weir, &format!("Bearer {short}")), client(&weir, "Bearer opaque"));
+    assert_eq!([status(&short, ALL).await, status(&lasting, ALL).await], [200, 200]);
+    offline(&server).await;
+    assert_eq!([status(&short, ALL).await, status(&lasting, ALL).await], [200, 200]);
+    let expired = async {
+        while status(&short, ALL).await == 200 {
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), expired).await.expect("it expires");
+    assert_eq!(status(&lasting, ALL).await, 200);
+}
+
+#[tokio::test]
+async fn what_a_client_read_upstream_and_all_else_that_it_may_read_holds_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, weir) = start(&folder).await;
+    server.set_policy(|asked| asked.user.name != "tenant" || asked.namespace == "default");
+    server.enforce(weir_apiserver::Enforce::Everybody);
+    server.add_token("admin", "admin", &["system:masters"]);
+    let (admin, tenant) = (client(&weir, "Bearer admin"), client(&weir, "Bearer opaque"));
+    // As kubectl asks: the latest state, from the API server.
+    assert_eq!(status(&admin, "/api/v1/configmaps?limit=500").await, 200);
+    assert_eq!(status(&admin, "/api/v1/services?limit=500").await, 200);
+    assert_eq!([status(&tenant, MAPS).await, status(&tenant, "/api/v1/configmaps").await], [200, 403]);
+    // What else they may read is asked in the background, last of all the watch of the last resource.
+    let asked = |user: &'static str| {
+        let requests = server.requests();
+        requests
+            .iter()
+            .filter(|request| {
+                request.path.ends_with("selfsubjectaccessreviews") && request.header("authorization") == user
+            })
+            .count()
+    };
+    let learnt = async {
+        let mut count = server.request_count();
+        while asked("Bearer admin") < 30 || asked("Bearer opaque") < 60 {
+            count.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(weir_tests::client::PATIENCE, learnt).await.expect("both are asked about");
+    // The lists for the views come after the reviews.
+    weir.ready().await;
+    offline(&server).await;
+    for path in [MAP, MAPS, "/api/v1/configmaps", "/api/v1/services", "/api/v1/namespaces/default/services"] {
+        assert_eq!(status(&admin, path).await, 200, "{path}");
+    }
+    assert_eq!(status(&tenant, MAPS).await, 200);
+    assert_eq!([status(&tenant, "/api/v1/configmaps").await, status(&tenant, ALL).await], [503, 503]);
+}
+
+#[tokio::test]
+async fn a_watch_of_one_name_shows_one_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, weir) = start(&folder).await;
+    server.set_policy(|asked| asked.user.name != "tenant" || asked.name == "web");
+    server.enforce(weir_apiserver::Enforce::Everybody);
+    let tenant = client(&weir, "Bearer opaque");
+    let mut events = tenant.watch("/api/v1/watch/namespaces/default/services/web").await;
+    assert_eq!(events.next_named().await, "ADDED web");
+    server
+        .store()
+        .load(
+            "{apiVersion: v1, kind: Service, metadata: {name: other, namespace: default}, spec: {ports: [{port: 1}]}}",
+        )
+        .unwrap();
+    server.store().load("{apiVersion: v1, kind: Service, metadata: {name: web, namespace: default, labels: {a: b}}, spec: {ports: [{port: 2}]}}").unwrap();
+    assert_eq!(events.next_named().await, "MODIFIED web", "and nothing of the other one");
+    assert_eq!(status(&tenant, "/api/v1/watch/namespaces/default/services").await, 403);
+}
+
+#[tokio::test]
+async fn impersonation_with_the_node_credential_is_refused() {
+    let server = ApiServer::builder().start().await.unwrap();
+    let node = format!(
+        "{{apiVersion: v1, kind: Config, clusters: [{{name: c, cluster: {{server: '{}'}}}}], users: [{{name: u, user: {{token: node}}}}], \
+         contexts: [{{name: x, context: {{cluster: c, user: u}}}}], current-context: x}}",
+        server.url()
+    );
+    let uid = weir_tests::daemon::own_uid().to_string();
+    let weir = Setup::new(server.url())
+        .cached()
+        .filters("filters: []")
+        .file("--node-kubeconfig", "node.yaml", &node)
+        .flag("--node-credential-uids", &uid)
+        .start_ready()
+        .await;
+    let kubectl = weir.client("kubectl");
+    assert_eq!(status(&kubectl, "/api/v1/services").await, 200);
+    let restricted = kubectl.clone().with("impersonate-user", "restricted");
+    assert_eq!(status(&restricted, "/api/v1/services").await, 403);
+    let written = restricted.send(Method::POST, "/api/v1/namespaces", "{}").await;
+    assert_eq!(written.status(), 403);
+}

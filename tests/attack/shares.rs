@@ -1,0 +1,176 @@
+//! Clients that choose the names of what Weir holds: documents, selectors, User-Agents, tokens. The daemon runs with its caches
+//! on, in memory and on disk, as it is shipped.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use http::{Method, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use weir_apiserver::{Action, ApiServer};
+use weir_tests::client::{Client, PATIENCE};
+use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::{NO_LOAD_BALANCERS, service};
+
+const SERVICES: &str = "/api/v1/services?resourceVersion=0";
+/// The share of an owner of the budget of 256 MiB, in MiB.
+const SHARE: f64 = 25.6;
+const KUBE_PROXY: &str = "Bearer system:serviceaccount:kube-system:kube-proxy";
+
+async fn shipped(services: usize, cache: &Path, known_only: bool) -> (ApiServer, Daemon) {
+    let mut server = ApiServer::builder().token(
+        "system:serviceaccount:kube-system:kube-proxy",
+        "system:serviceaccount:kube-system:kube-proxy",
+        &[],
+    );
+    if known_only {
+        server = server.known_tokens_only();
+    }
+    let server = server.start().await.unwrap();
+    for n in 0..services {
+        server.store().put(service(&format!("service-{n}"), "ClusterIP")).unwrap();
+    }
+    let weir = Setup::new(server.url())
+        .cached()
+        .on_disk(cache)
+        .flag("--memory-budget", "256Mi")
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .start_ready()
+        .await;
+    assert!(serves_node(&weir).await);
+    (server, weir)
+}
+
+fn tenant(weir: &Daemon, component: &str) -> Client {
+    weir.client(component).with("authorization", "Bearer mallory")
+}
+
+/// Whether kube-proxy's list and watch are served.
+async fn serves_node(weir: &Daemon) -> bool {
+    let proxy = weir.client("kube-proxy").with("authorization", KUBE_PROXY);
+    let list = proxy.get(SERVICES).await.status;
+    let watch = proxy.send(Method::GET, &format!("{SERVICES}&watch=true"), "").await.status();
+    list == 200 && watch == 200
+}
+
+/// Opens watches until one is refused; all of them stay open. `None`: none is.
+async fn refused(
+    weir: &Daemon,
+    most: usize,
+    watch: impl Fn(usize) -> (Client, String),
+) -> (Vec<Response<Incoming>>, Option<String>) {
+    let mut open = Vec::new();
+    for n in 0..most {
+        let (client, path) = watch(n);
+        let answer = client.send(Method::GET, &path, "").await;
+        if answer.status() == 429 {
+            assert!(answer.headers().contains_key("retry-after"));
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            weir.logged("request refused").await;
+            return (open, Some(String::from_utf8_lossy(&body).into_owned()));
+        }
+        assert_eq!(answer.status(), 200);
+        open.push(answer);
+    }
+    (open, None)
+}
+
+fn file_size(cache: &Path) -> u64 {
+    cache.join("watch-cache.redb").metadata().map_or(0, |file| file.len())
+}
+
+#[tokio::test]
+async fn parameters_of_openapi_name_nothing_that_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let (server, weir) = shipped(3, &cache, false).await;
+    let text: String = (0..1_u64 << 16).map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let body = Bytes::from(text);
+    server.on_request(move |request| match request.path.starts_with("/openapi") {
+        true => Action::answer(200, "application/json", body.clone()),
+        false => Action::Serve,
+    });
+    let before = weir.resident();
+    let client = tenant(&weir, "tool");
+    let gets = stream::iter(0..400).map(|n| {
+        let client = client.clone();
+        async move { client.get(&format!("/openapi/v2?x={n}")).await.status }
+    });
+    let statuses: Vec<_> = gets.buffer_unordered(40).collect().await;
+    assert!(statuses.iter().all(|status| *status == 200));
+    assert!(serves_node(&weir).await);
+    weir.settles_at(before + SHARE).await;
+    // A commit follows each change; what is on disk has been written by now, or is on its way.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(file_size(&cache) < 40 << 20, "{} bytes", file_size(&cache));
+}
+
+#[tokio::test]
+async fn selectors_name_stores_within_the_share_of_their_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, weir) = shipped(3, &folder.path().join("cache"), false).await;
+    let before = weir.resident();
+    // Lists go to the API server: they open no store.
+    let client = tenant(&weir, "tool");
+    for n in 0..200 {
+        let selector = format!("a{n}%3D{}", "b".repeat(45_000));
+        client.get(&format!("/api/v1/pods?resourceVersion=0&labelSelector={selector}")).await;
+        client.get(&format!("/api/v1/pods?resourceVersion=0&labelSelector=a{n}")).await;
+    }
+    weir.settles_at(before).await;
+    let path = |n: usize| format!("/api/v1/pods?watch=true&resourceVersion=0&labelSelector=a{n}");
+    let (open, refusal) = refused(&weir, 1200, |n| (tenant(&weir, "tool"), path(n))).await;
+    let refusal = refusal.expect("a share is used up before that");
+    assert!(refusal.contains("share of Weir's memory"), "{refusal}");
+    assert!(serves_node(&weir).await, "{} watches are open", open.len());
+    weir.settles_at(before + SHARE).await;
+    assert_eq!(weir.log_text().matches("request refused").count(), 1, "once a minute");
+    assert!(!weir.log_text().contains("mallory"));
+    drop(open);
+}
+
+#[tokio::test]
+async fn user_agents_name_views_within_the_share_of_their_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, weir) = shipped(2000, &folder.path().join("cache"), false).await;
+    let before = weir.resident();
+    for n in 0..300 {
+        assert_eq!(tenant(&weir, &format!("tool-{n}")).get(SERVICES).await.status, 200, "idle views give way");
+    }
+    weir.settles_at(before + SHARE).await;
+    let path = format!("{SERVICES}&watch=true");
+    let (open, refusal) = refused(&weir, 1200, |n| (tenant(&weir, &format!("other-{n}")), path.clone())).await;
+    assert!(refusal.is_some(), "{} watches are open", open.len());
+    assert!(serves_node(&weir).await);
+    assert_eq!(weir.client("b").with("authorization", "Bearer bob").get(SERVICES).await.status, 200);
+    drop(open);
+    let served = async {
+        while tenant(&weir, "again").send(Method::GET, &path, "").await.status() != 200 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, served).await.expect("the share is given back");
+    weir.settles_at(before + SHARE).await;
+}
+
+#[tokio::test]
+async fn garbage_tokens_leave_nothing_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let (_server, weir) = shipped(3, &cache, true).await;
+    let before = weir.resident();
+    let size = file_size(&cache);
+    let gets = stream::iter(0..5000).map(|n| {
+        let client = weir.client("tool").with("authorization", &format!("Bearer garbage-{n}"));
+        async move { (client.get("/version").await.status, client.get(SERVICES).await.status) }
+    });
+    gets.buffer_unordered(40).collect::<Vec<_>>().await;
+    assert!(serves_node(&weir).await);
+    weir.settles_at(before + SHARE).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(file_size(&cache) <= size + (2 << 20), "{size} before, {} after", file_size(&cache));
+}
