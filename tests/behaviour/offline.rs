@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use weir_apiserver::ApiServer;
-use weir_tests::client::Client;
+use weir_apiserver::{Action, ApiServer};
+use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
 
 use super::{edge, only};
@@ -211,4 +211,43 @@ async fn a_damaged_disk_is_reported_and_nothing_is_served_unfiltered() {
     }
     assert_eq!(weir.admin().get("/readyz").await.status, 503);
     assert!(weir.metric("weir_cache_errors_total").await > 0.0, "{}", weir.log_text());
+}
+
+#[tokio::test]
+async fn what_the_api_server_forbade_online_is_not_served_offline_nor_after_a_restart() {
+    let (server, cache) = (cluster().await, tempfile::tempdir().unwrap());
+    let mut link = Link::to(&server).await;
+    let weir = setup(&link, cache.path()).start_ready().await;
+    let _ = shown(&weir.client("kube-proxy")).await;
+    committed(&server, &weir).await;
+    server.on_request(|request| {
+        let is_own = request.path == "/api/v1/services" && request.header("user-agent").starts_with("weir");
+        match is_own {
+            true => Action::json(403, r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":403}"#),
+            false => Action::Serve,
+        }
+    });
+    server.close_watches(weir_apiserver::End::Clean);
+    weir.logged("listing services is forbidden").await;
+    link.down().await;
+    let refused = async |weir: &Daemon| {
+        let client = weir.client("kube-proxy");
+        assert_eq!(client.get(SLICES).await.status, 200, "{}", weir.log_text());
+        assert_eq!(client.get(SERVICES).await.status, 503);
+    };
+    refused(&weir).await;
+    assert_eq!(weir.stop().await, Some(0));
+    let weir = setup(&link, cache.path()).start().await;
+    refused(&weir).await;
+    server.clear_hook();
+    link.up().await;
+    let client = weir.client("kube-proxy");
+    let is_synced = |caches: &Value| {
+        let mut stores = caches["stores"].as_array().unwrap().iter();
+        stores.any(|store| store["resource"] == "services" && store["state"] == "synced")
+    };
+    let again = async { while !is_synced(&weir.admin().json("/caches").await) {} };
+    tokio::time::timeout(PATIENCE, again).await.expect("the store follows again");
+    link.down().await;
+    assert_eq!(client.get(SERVICES).await.status, 200, "the API server has allowed it since");
 }

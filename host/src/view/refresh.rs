@@ -206,8 +206,15 @@ impl Refresh {
     async fn compare(&mut self) {
         let (source, position) = self.view.store.snapshot_and_position();
         let view = self.view.snapshot();
-        if source.version < view.version {
-            // The cluster was restored from a backup. What clients hold is not known.
+        // What is at an unchanged or a lower version, and yet another object, was wrong before: the store was read anew.
+        let is_other = |old: &ViewObject, new: &Object| {
+            old.source.version > new.version || (old.source.version == new.version && old.source.bytes != new.bytes)
+        };
+        let mut present = source.objects.values();
+        if source.version < view.version
+            || present.any(|new| view.objects.get(&new.key).is_some_and(|old| is_other(old, new)))
+        {
+            // The cluster was restored from a backup, or a peer has forged objects. What clients hold is not known.
             return self.rebuild().await;
         }
         let deleted: Vec<_> = view.objects.iter().filter(|(key, _)| !source.objects.contains_key(*key)).collect();

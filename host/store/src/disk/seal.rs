@@ -236,7 +236,7 @@ mod tests {
         assert!(check(65532, 0o100_640, 65532).unwrap_err().contains("0640"));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        create(&path).unwrap();
+        created(&path, None).unwrap();
         assert!(CacheKey::load(&KeyFile::Given(path.clone())).is_ok());
         // Only root can give files away.
         if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {

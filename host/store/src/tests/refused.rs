@@ -64,6 +64,7 @@ async fn a_store_is_refused_from_401_or_403_until_the_next_list_or_watch_also_af
         let disk = open_disk(folder.path());
         api.clear_hook();
         let store = stores(api.url(), &disk).open(&StoreReader::Daemon, &services()).unwrap();
+        within(store.restored()).await;
         until_refused(&store, false).await;
         disk.close().await;
         let row = open_disk(folder.path());
