@@ -52,7 +52,10 @@ impl Health {
 pub fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
-            format!("a rule of the operator's RBAC is missing, or its admission policy denies it: {}", status.message)
+            format!(
+                "a rule is missing in deploy/operator/rbac.yaml, or policy.yaml beside it denies this: {}",
+                status.message
+            )
         }
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server responded {} {}", status.code, status.reason),
