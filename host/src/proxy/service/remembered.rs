@@ -16,7 +16,7 @@ pub(super) enum RememberedRead {
     /// Discovery, the version or OpenAPI: the same for all authenticated clients.
     Discovery(DiscoveryRead),
     /// One object that may be remembered: for the same client.
-    Object(ObjectRead),
+    Object(Box<ObjectRead>),
 }
 
 impl Proxy {
@@ -40,7 +40,7 @@ impl Proxy {
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
         let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
-        (!held).then_some(RememberedRead::Object(read))
+        (!held).then_some(RememberedRead::Object(Box::new(read)))
     }
 
     /// Responds with what is remembered of a read; `None` if that is nothing.
