@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Response, StatusCode};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Posted;
 use crate::access::User;
@@ -52,8 +52,7 @@ impl Posted<'_> {
             "token" => {
                 let account = self.plane.store.find(&self.qualified(), &key);
                 let uid = account.and_then(|account| account.body.get("metadata")?.get("uid").cloned());
-                let mut answer = Value::Object(posted);
-                self.issue(&mut answer, &uid.unwrap_or_default());
+                let answer = self.issue(posted, &uid.unwrap_or_default());
                 Ok(body::json(StatusCode::CREATED, &answer))
             }
             _ => Err(Status::method_not_allowed()),
@@ -62,20 +61,20 @@ impl Posted<'_> {
 }
 
 impl Posted<'_> {
-    /// Fills in a token of a service account. One for the API server itself authenticates from then on.
-    fn issue(&self, answer: &mut Value, uid: &Value) {
+    /// A TokenRequest with a token of its service account. One for the API server itself authenticates from then on.
+    fn issue(&self, mut request: Map<String, Value>, uid: &Value) -> Value {
         let (namespace, name) = (&self.place.namespace, &self.place.name);
-        let is_own = answer.pointer("/spec/audiences").and_then(Value::as_array).is_none_or(Vec::is_empty);
-        if is_own {
-            answer["spec"]["audiences"] = json!([AUDIENCE]);
-        }
-        let bound = &answer["spec"]["boundObjectRef"];
+        let mut spec = request.remove("spec").unwrap_or_default();
+        let of_spec = |pointer: &str| spec.pointer(pointer).cloned().unwrap_or_default();
+        let asked = of_spec("/audiences");
+        let is_own = asked.as_array().is_none_or(Vec::is_empty);
+        let audiences = if is_own { json!([AUDIENCE]) } else { asked };
         let claims = json!({
-            "iss": AUDIENCE, "aud": answer["spec"]["audiences"], "exp": EXPIRES,
+            "iss": AUDIENCE, "aud": audiences, "exp": EXPIRES,
             "sub": format!("system:serviceaccount:{namespace}:{name}"),
             "kubernetes.io": {
                 "namespace": namespace, "serviceaccount": {"name": name, "uid": uid},
-                "pod": {"name": bound["name"], "uid": bound["uid"]},
+                "pod": {"name": of_spec("/boundObjectRef/name"), "uid": of_spec("/boundObjectRef/uid")},
             },
         });
         let number = ISSUED.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +83,12 @@ impl Posted<'_> {
             let user = format!("system:serviceaccount:{namespace}:{name}");
             self.plane.access.add_token(token.clone(), User::authenticated(&user, &["system:serviceaccounts"]));
         }
-        answer["status"] = json!({"token": token, "expirationTimestamp": "2099-01-01T00:00:00Z"});
+        if let Some(spec) = spec.as_object_mut() {
+            spec.insert("audiences".to_owned(), audiences);
+        }
+        request.insert("spec".to_owned(), spec);
+        request.insert("status".to_owned(), json!({"token": token, "expirationTimestamp": "2099-01-01T00:00:00Z"}));
+        Value::Object(request)
     }
 }
 

@@ -14,6 +14,9 @@ use crate::view::{Opener, Permit, View, Views};
 /// What an open watch costs beside the names in its request: its task, its buffers, its stream.
 const WATCH: u64 = 16 << 10;
 
+/// The view of a read, and the charge of its watch.
+type Opened = (Arc<View>, Option<Charge>);
+
 /// The view of a read, and what is charged while its response is sent; `None` if only the API server can answer it.
 ///
 /// # Errors
@@ -24,7 +27,7 @@ pub(super) fn open(
     request: &CacheableRequest,
     permit: &Permit,
     online: bool,
-) -> Option<Result<(Arc<View>, Option<Charge>), StatusError>> {
+) -> Option<Result<Opened, StatusError>> {
     let CacheableRequest { parsed, component, caller, client, .. } = request;
     let owner = proxy.owner(caller);
     let opened = views.view(component, permit, Opener { owner: &owner, opens: opens(permit, parsed, online) });

@@ -43,7 +43,7 @@ pub(super) fn path(request: &RequestInfo) -> Option<&str> {
     let is_known = match groups {
         ["api"] | ["apis"] => true,
         ["api", version] => is_name(version),
-        ["apis", names @ ..] => names.len() <= 2 && names.iter().all(|name| is_name(name)),
+        ["apis", names @ ..] => names.len() <= 2 && names.iter().all(is_name),
         _ => false,
     };
     is_known.then_some(path)
