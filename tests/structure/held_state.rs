@@ -43,7 +43,8 @@ fn declared(line: &str) -> Option<&str> {
         return rest.split(['(', '<']).next().filter(|_| rest.contains('('));
     }
     let (name, of) = bare.split_once(": ")?;
-    let is_field = name.chars().all(|c| c.is_ascii_lowercase() || c == '_') && of.ends_with(',');
+    let is_field =
+        name.chars().all(|c| c.is_ascii_lowercase() || c == '_') && of.ends_with(',') && !of.starts_with('&');
     (is_field && !of.contains("::new") && !of.contains("builder")).then_some(name)
 }
 
