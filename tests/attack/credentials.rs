@@ -7,6 +7,7 @@ use serde_json::json;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Answer, Client};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 
 const ALL: &str = "/api/v1/services?resourceVersion=0";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -18,8 +19,8 @@ fn claiming(user: &str) -> String {
     format!("e30.{}.x", URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
-/// A daemon with its caches, in front of an API server that accepts these tokens only.
-async fn start(folder: &tempfile::TempDir) -> (ApiServer, Daemon) {
+/// A daemon with its caches, in front of an API server that accepts these tokens only, and the link between them.
+async fn start(folder: &tempfile::TempDir) -> (ApiServer, Link, Daemon) {
     let victim = claiming("system:serviceaccount:default:victim");
     let server = ApiServer::builder()
         .known_tokens_only()
@@ -30,8 +31,9 @@ async fn start(folder: &tempfile::TempDir) -> (ApiServer, Daemon) {
         .unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     server.store().load("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: default}}").unwrap();
-    let weir = Setup::new(server.url()).cached().on_disk(folder.path()).filters("filters: []").start_ready().await;
-    (server, weir)
+    let link = Link::to(&server).await;
+    let weir = Setup::new(&link.url()).cached().on_disk(folder.path()).filters("filters: []").start_ready().await;
+    (server, link, weir)
 }
 
 fn client(weir: &Daemon, authorization: &str) -> Client {
@@ -42,10 +44,19 @@ async fn status(client: &Client, path: &str) -> u16 {
     client.get(path).await.status.as_u16()
 }
 
-/// What is answered while no API server is there.
-async fn offline(server: &ApiServer) {
-    server.on_request(|_| Action::Reset);
-    server.break_connections();
+/// Takes the link down, and waits until the daemon knows.
+async fn disconnect(link: &mut Link, weir: &Daemon) {
+    link.down().await;
+    while status(&weir.client("tool"), "/healthz").await != 503 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// How many stores of a resource have their first list.
+async fn listed(weir: &Daemon, resource: &str) -> usize {
+    let caches = weir.admin().json("/caches").await;
+    let stores = caches["stores"].as_array().unwrap().iter();
+    stores.filter(|store| store["resource"] == resource && store["synced"] == true).count()
 }
 
 fn is_warned(answer: &Answer) -> bool {
@@ -55,7 +66,7 @@ fn is_warned(answer: &Answer) -> bool {
 #[tokio::test]
 async fn a_header_that_the_api_server_reads_as_no_token_gets_nothing_of_another_one_offline() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, weir) = start(&folder).await;
+    let (_server, mut link, weir) = start(&folder).await;
     let token = claiming("system:serviceaccount:default:victim");
     let victim = client(&weir, &format!("Bearer {token}"));
     assert_eq!([status(&victim, ALL).await, status(&victim, MAP).await], [200, 200]);
@@ -74,10 +85,10 @@ async fn a_header_that_the_api_server_reads_as_no_token_gets_nothing_of_another_
         client(&weir, header).get("/version").await;
         client(&weir, header).get("/apis").await;
     }
-    offline(&server).await;
+    disconnect(&mut link, &weir).await;
     let kept = victim.get(ALL).await;
     assert!(kept.status == 200 && is_warned(&kept), "{}", kept.status);
-    assert_eq!(status(&victim, MAP).await, 200);
+    assert_eq!(status(&victim, MAP).await, 200, "{}", weir.log_text());
     for header in &attackers {
         for path in [ALL, MAP] {
             assert_eq!(status(&client(&weir, header), path).await, 503, "{header} {path}");
@@ -89,7 +100,7 @@ async fn a_header_that_the_api_server_reads_as_no_token_gets_nothing_of_another_
 #[tokio::test]
 async fn what_was_answered_401_403_or_404_online_does_not_come_back_offline() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, weir) = start(&folder).await;
+    let (server, mut link, weir) = start(&folder).await;
     server.add_token("denied", "denied", &[]);
     server.add_token("ended", "ended", &[]);
     let (denied, ended, other) =
@@ -111,7 +122,7 @@ async fn what_was_answered_401_403_or_404_online_does_not_come_back_offline() {
         [403, 401, 404],
         "a get goes upstream"
     );
-    offline(&server).await;
+    disconnect(&mut link, &weir).await;
     assert_eq!(status(&denied, MAP).await, 503, "denied");
     assert_eq!(status(&denied, ALL).await, 200, "what it was not denied stays");
     assert_eq!([status(&ended, MAP).await, status(&ended, ALL).await], [503, 503], "its token has ended");
@@ -122,13 +133,13 @@ async fn what_was_answered_401_403_or_404_online_does_not_come_back_offline() {
 #[tokio::test]
 async fn a_token_holds_offline_until_it_expires_and_as_long_as_it_was_accepted() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, weir) = start(&folder).await;
+    let (server, mut link, weir) = start(&folder).await;
     let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 15;
     let short = format!("e30.{}.x", URL_SAFE_NO_PAD.encode(json!({"exp": soon}).to_string()));
     server.add_token(&short, "short", &[]);
     let (short, lasting) = (client(&weir, &format!("Bearer {short}")), client(&weir, "Bearer opaque"));
     assert_eq!([status(&short, ALL).await, status(&lasting, ALL).await], [200, 200]);
-    offline(&server).await;
+    disconnect(&mut link, &weir).await;
     assert_eq!([status(&short, ALL).await, status(&lasting, ALL).await], [200, 200]);
     let expired = async {
         while status(&short, ALL).await == 200 {
@@ -142,7 +153,7 @@ async fn a_token_holds_offline_until_it_expires_and_as_long_as_it_was_accepted()
 #[tokio::test]
 async fn what_a_client_read_upstream_and_all_else_that_it_may_read_holds_offline() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, weir) = start(&folder).await;
+    let (server, mut link, weir) = start(&folder).await;
     server.set_policy(|asked| asked.user.name != "tenant" || asked.namespace == "default");
     server.enforce(weir_apiserver::Enforce::Everybody);
     server.add_token("admin", "admin", &["system:masters"]);
@@ -169,19 +180,30 @@ async fn what_a_client_read_upstream_and_all_else_that_it_may_read_holds_offline
     };
     tokio::time::timeout(weir_tests::client::PATIENCE, learnt).await.expect("both are asked about");
     // The lists for the views come after the reviews.
-    weir.ready().await;
-    offline(&server).await;
+    let listed = async {
+        while listed(&weir, "configmaps").await < 2 || listed(&weir, "services").await < 1 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let listed = tokio::time::timeout(weir_tests::client::PATIENCE, listed).await;
+    assert!(listed.is_ok(), "{}", weir.admin().json("/caches").await);
+    disconnect(&mut link, &weir).await;
     for path in [MAP, MAPS, "/api/v1/configmaps", "/api/v1/services", "/api/v1/namespaces/default/services"] {
-        assert_eq!(status(&admin, path).await, 200, "{path}");
+        assert_eq!(status(&admin, path).await, 200, "{path}: {}", weir.log_text());
     }
-    assert_eq!(status(&tenant, MAPS).await, 200);
+    // What was listed in full also answers narrower reads, filtered: of one namespace, by a selector, by name, as a watch.
+    let labelled = admin.json(&format!("{MAPS}?labelSelector=a%3Db")).await;
+    assert_eq!(labelled["items"], json!([]));
+    assert_eq!(admin.names(&format!("{MAPS}?fieldSelector=metadata.name%3Dsettings")).await, ["settings"]);
+    assert_eq!(admin.watch(&format!("{MAPS}?watch=true")).await.next_named().await, "ADDED settings");
+    assert_eq!([status(&tenant, MAPS).await, status(&tenant, MAP).await], [200, 200]);
     assert_eq!([status(&tenant, "/api/v1/configmaps").await, status(&tenant, ALL).await], [503, 503]);
 }
 
 #[tokio::test]
 async fn a_watch_of_one_name_shows_one_object() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, weir) = start(&folder).await;
+    let (server, _link, weir) = start(&folder).await;
     server.set_policy(|asked| asked.user.name != "tenant" || asked.name == "web");
     server.enforce(weir_apiserver::Enforce::Everybody);
     let tenant = client(&weir, "Bearer opaque");

@@ -8,10 +8,10 @@ use serde_json::json;
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::Authority;
 
-use super::offline::Link;
 use super::secure::secure_edge;
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";

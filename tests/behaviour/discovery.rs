@@ -8,10 +8,11 @@ use tokio::process::Command;
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 use weir_tests::pki::Authority;
 
 use super::edge;
-use super::offline::{Link, committed};
+use super::offline::committed;
 use super::secure::kubeconfig;
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";

@@ -9,8 +9,8 @@ use weir_apiserver::{ApiServer, Enforce};
 use weir_tests::built;
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 
-use super::offline::Link;
 use super::{edge, only, service};
 
 const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-x7k2p";

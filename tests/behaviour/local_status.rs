@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, Events, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::Authority;
 
-use super::offline::Link;
 use super::peers::Pool;
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices?resourceVersion=0";

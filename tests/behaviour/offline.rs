@@ -1,15 +1,13 @@
 //! A daemon that starts without its API server: filters, their lookups and the objects come from disk.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
+use weir_tests::link::Link;
 
 use super::{edge, only};
 
@@ -29,61 +27,6 @@ impl End {
             Self::Stopped => assert_eq!(weir.stop().await, Some(0)),
             Self::Killed => weir.kill().await,
         }
-    }
-}
-
-/// The link to an API server. While it is down, connections are refused.
-pub(super) struct Link {
-    address: SocketAddr,
-    server: SocketAddr,
-    connections: JoinSet<()>,
-}
-
-impl Link {
-    pub(super) async fn to(server: &ApiServer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut link = Self { address, server: server.address(), connections: JoinSet::new() };
-        link.serve(listener);
-        link
-    }
-
-    pub(super) fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    fn serve(&mut self, listener: TcpListener) {
-        let server = self.server;
-        self.connections.spawn(async move {
-            let mut open = JoinSet::new();
-            while let Ok((mut client, _)) = listener.accept().await {
-                open.spawn(async move {
-                    let Ok(mut server) = TcpStream::connect(server).await else { return };
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-                });
-            }
-        });
-    }
-
-    pub(super) async fn down(&mut self) {
-        self.connections.shutdown().await;
-    }
-
-    pub(super) async fn up(&mut self) {
-        let listener = TcpListener::bind(self.address).await.unwrap();
-        self.serve(listener);
-    }
-
-    /// Connections are neither refused nor answered, as on a link that drops packets.
-    pub(super) async fn silent(&mut self) {
-        self.down().await;
-        let listener = TcpListener::bind(self.address).await.unwrap();
-        self.connections.spawn(async move {
-            let mut open = Vec::new();
-            while let Ok((client, _)) = listener.accept().await {
-                open.push(client);
-            }
-        });
     }
 }
 

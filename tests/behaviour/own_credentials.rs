@@ -5,8 +5,8 @@ use serde_json::json;
 use weir_apiserver::{ApiServer, Recorded};
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 
-use super::offline::Link;
 use super::{NO_LOAD_BALANCERS, edge};
 
 const PODS: &str = "/api/v1/namespaces/default/pods?resourceVersion=0";

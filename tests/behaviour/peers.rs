@@ -6,9 +6,9 @@ use http::Method;
 use weir_apiserver::{ApiServer, Recorded};
 use weir_tests::client::{Client, names, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 use weir_tests::pki::Authority;
 
-use super::offline::Link;
 use super::secure::{base64, kubeconfig};
 use super::{NO_LOAD_BALANCERS, edge, service};
 

@@ -9,9 +9,9 @@ use tokio::io::AsyncReadExt as _;
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 use weir_tests::network::{self, SERVER};
 
-use super::offline::Link;
 use super::peers::Pool;
 use super::service;
 use super::uplinks::Site;

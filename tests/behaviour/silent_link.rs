@@ -7,8 +7,8 @@ use serde_json::json;
 use weir_apiserver::{ApiServer, Enforce};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
+use weir_tests::link::Link;
 
-use super::offline::Link;
 use super::{edge, only, service};
 
 const OBJECTS: usize = 10_000;

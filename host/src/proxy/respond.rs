@@ -73,8 +73,8 @@ pub(super) enum StatusError {
         /// The request in the words of the API server: `list resource "pods" in API group ""`.
         action: String,
     },
-    /// 503: the SubjectAccessReview for a certificate's user failed.
-    #[error("weir cannot authorize the user of the client certificate: {0}")]
+    /// 503: the API server did not say whether the user may send the request.
+    #[error("weir cannot authorize the request: {0}")]
     Review(String),
     /// 403: a write would store the edits of a filter in the cluster.
     #[error(

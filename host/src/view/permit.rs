@@ -42,7 +42,16 @@ impl Permit {
         &self.selector
     }
 
-    /// The collection that a view of them reads; `None` if it is too wide for the reader.
+    /// The same read of the wider collections that hold what it selects: it is shown no more of them.
+    pub(crate) fn of_wider(&self) -> impl Iterator<Item = Self> + use<> {
+        let wider = scope::wider(&self.reader, &self.resource);
+        let this = self.clone();
+        let others = wider.into_iter().filter(move |collection| this.collection.as_ref() != Some(collection));
+        let this = self.clone();
+        others.map(move |collection| Self { collection: Some(collection), ..this.clone() })
+    }
+
+    /// The collection that a view of them reads; `None` if it is too wide for the reader, or an open view has the object.
     pub(super) fn collection(&self) -> Option<&Collection> {
         self.collection.as_ref()
     }

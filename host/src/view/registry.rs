@@ -199,11 +199,10 @@ impl Views {
     ) -> Result<Option<Arc<View>>, OverShare> {
         let component = Some(component.to_ascii_lowercase());
         let (reader, request) = (permit.reader(), permit.resource());
-        let name = request.name.as_ref().filter(|_| request.verb == Verb::Get);
-        if let (ScopePolicy::Requested, Some(name)) = (ScopePolicy::of(&request.resource), name) {
-            return Ok(self.find(component.as_deref(), reader, request, name));
-        }
-        let Some(collection) = permit.collection().cloned() else { return Ok(None) };
+        let Some(collection) = permit.collection().cloned() else {
+            let name = request.name.as_ref().filter(|_| request.verb == Verb::Get);
+            return Ok(name.and_then(|name| self.find(component.as_deref(), reader, request, name)));
+        };
         self.open_view(&ViewKey { reader: reader.clone(), collection, component }, opener)
     }
 
@@ -211,7 +210,11 @@ impl Views {
     pub(crate) fn hold(&self, component: &str, reader: &StoreReader, request: &ResourceRequest) -> bool {
         let Some(name) = &request.name else { return false };
         match ScopePolicy::of(&request.resource) {
-            ScopePolicy::Requested => self.find(Some(&component.to_ascii_lowercase()), reader, request, name).is_some(),
+            ScopePolicy::Requested => {
+                let found = self.find(Some(&component.to_ascii_lowercase()), reader, request, name);
+                // A view that waits for its first list has nothing to serve.
+                found.is_some_and(|view| view.reflector_state().borrow().synced)
+            }
             ScopePolicy::Whole => {
                 let collection = Collection::whole(request);
                 let open = self.open();

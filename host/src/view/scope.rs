@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use weir_kube::{GroupResource, ResourceRequest, node_of_user};
+use weir_kube::{GroupResource, ResourceRequest, Verb, node_of_user};
 use weir_store::StoreReader;
 use weir_store::cache::Collection;
 use weir_upstream::Identity;
@@ -70,33 +70,48 @@ pub(super) fn is_confidential(resource: &GroupResource) -> bool {
 
 /// Whether a request has the rights of a node: the node credential, or the certificate of a node's user.
 pub(super) fn is_node(identity: Identity, headers: &HeaderMap) -> bool {
-    match StoreReader::of(identity, headers) {
-        Some(StoreReader::Node) => true,
-        Some(StoreReader::User(user)) => node_of_user(&user.user, &user.groups).is_some(),
-        Some(StoreReader::Daemon | StoreReader::Client(_)) | None => false,
-    }
+    StoreReader::of(identity, headers).is_some_and(|reader| is_of_node(&reader))
 }
 
 /// The collection that serves a list or a watch; `None` if the request is too wide for its reader, or only the API server can
-/// evaluate it.
+/// evaluate it. Single objects of what is read by request are in whatever view has them.
 pub(super) fn collection(reader: &StoreReader, request: &ResourceRequest) -> Option<Collection> {
     if ScopePolicy::of(&request.resource) == ScopePolicy::Whole {
         return Some(Collection::whole(request));
     }
-    let options = request.options.as_ref().ok()?;
+    let options = request.options.as_ref().ok().filter(|_| request.verb != Verb::Get)?;
     let selects = |field| options.fields.exact(field).is_some_and(|value| !value.is_empty());
-    // What one object or one node selects, and not, for example, the Secrets of a namespace. A client with a credential of its
-    // own selects what it needs.
+    // What one object or one node selects, and not, for example, the Secrets of a namespace. Others select what they need.
     let is_narrow = match request.resource.resource.as_str() {
-        _ if matches!(reader, StoreReader::Client(_)) => true,
+        _ if !is_of_node(reader) => true,
         "pods" => selects("spec.nodeName"),
         "secrets" | "configmaps" => request.namespace.is_some() && selects("metadata.name"),
-        _ => *reader == StoreReader::Daemon || selects("metadata.name"),
+        _ => selects("metadata.name"),
     };
     // In their normal form: two spellings of a selector share a store. The names of stores live longer than a request.
     let (fields, labels) = (options.fields.to_string(), options.labels.to_string());
     let is_short = fields.len() + labels.len() <= MAX_SELECTORS;
     (is_narrow && is_short).then(|| Collection::narrowed(request, &fields, &labels))
+}
+
+/// The collections that hold all that a read selects, and more: narrowest first. What a user has listed in full holds its
+/// narrower reads while no API server can be reached.
+pub(super) fn wider(reader: &StoreReader, request: &ResourceRequest) -> Vec<Collection> {
+    if ScopePolicy::of(&request.resource) == ScopePolicy::Whole || is_of_node(reader) {
+        return Vec::new();
+    }
+    let mut wider = vec![Collection::narrowed(request, "", ""), Collection::whole(request)];
+    wider.dedup();
+    wider
+}
+
+/// Whether objects are read with the rights of a node, which reads single objects and its own pods.
+fn is_of_node(reader: &StoreReader) -> bool {
+    match reader {
+        StoreReader::Node => true,
+        StoreReader::User(user) => node_of_user(&user.user, &user.groups).is_some(),
+        StoreReader::Client(_) | StoreReader::Daemon => false,
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use moka::sync::Cache;
-use weir_kube::{GroupResource, RequestInfo};
+use weir_kube::{GroupResource, RequestInfo, Verb};
 
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
@@ -60,11 +60,12 @@ impl Learnt {
 }
 
 impl Proxy {
-    /// Asks what else a caller may read. Components of the node read the same at each start, and are not asked about.
+    /// Asks what else a caller may read. Components of the node get their objects, and list from views, the same at each start:
+    /// they are not asked about unless they list upstream, as the administrator's kubectl does with the node credential.
     pub(super) async fn learn_kinds(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {
-        let Some(views) = self.views.as_ref().filter(|_| !caller.is_node_component(&self.node_service_accounts)) else {
-            return;
-        };
+        let is_list = request.resource().is_some_and(|resource| resource.verb == Verb::List);
+        let asks = is_list || !caller.is_node_component(&self.node_service_accounts);
+        let Some(views) = self.views.as_ref().filter(|_| asks) else { return };
         if !self.is_accepted(caller).await {
             return;
         }

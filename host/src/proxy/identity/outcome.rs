@@ -35,9 +35,7 @@ impl Proxy {
         let is_cached = |views: &Arc<crate::view::Views>| {
             request.resource().is_some_and(|asked| asked.subresource.is_none() && views.serve(component, asked))
         };
-        // The requests of certificates' users are reviewed one by one.
-        let is_noted =
-            is_read && caller.identity() != Identity::Impersonated && self.views.as_ref().is_some_and(is_cached);
+        let is_noted = is_read && self.views.as_ref().is_some_and(is_cached);
         let Some(resource) = request.resource().filter(|_| is_noted) else { return };
         let asked = attributes(method, resource);
         if status == StatusCode::FORBIDDEN {

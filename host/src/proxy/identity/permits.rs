@@ -1,10 +1,11 @@
 //! The only place that makes a [`Permit`]: after the review of the request that it is made of.
 
-use weir_kube::RequestInfo;
+use weir_kube::{RequestInfo, RequestKind, Verb};
 use weir_store::StoreReader;
 
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
+use crate::proxy::respond::StatusError;
 use crate::view::Permit;
 
 impl Proxy {
@@ -28,16 +29,28 @@ impl Proxy {
         caller: &Caller,
         component: &str,
         request: &RequestInfo,
-    ) -> Result<Option<Permit>, crate::proxy::respond::StatusError> {
+    ) -> Result<Option<Permit>, StatusError> {
         let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return Ok(None) };
         self.know(caller).await;
         let reader = views.reader(caller.identity(), caller.headers(), component, resource, || caller.reader());
         let Some(reader) = reader else { return Ok(None) };
         // What is read as the node or as a certificate's user is for this identity alone.
         let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
-        match !is_reviewed || self.may_read(caller, request).await? {
-            true => Ok(Permit::reviewed(reader, request)),
-            false => Ok(None),
+        if is_reviewed && !self.may_read_on(caller, request).await? {
+            return Ok(None);
         }
+        Ok(Permit::reviewed(reader, request))
+    }
+
+    /// Whether a caller may read what it asks for. Who lists watches next: both are asked at once, so that a client that has
+    /// its list before the API server is gone gets its watch, too.
+    async fn may_read_on(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, StatusError> {
+        let mut watch = request.clone();
+        match &mut watch.kind {
+            RequestKind::Resource(resource) if resource.verb == Verb::List => resource.verb = Verb::Watch,
+            _ => return self.may_read(caller, request).await,
+        }
+        let (may_list, _) = tokio::join!(self.may_read(caller, request), self.may_read(caller, &watch));
+        may_list
     }
 }

@@ -39,7 +39,7 @@ use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
 use crate::proxy::resume::ClientKey;
 use crate::proxy::server::connection_lists::ConnectionLists;
-use crate::view::{RequestSelector, View};
+use crate::view::{Permit, RequestSelector, View};
 
 /// The warning on every answer that may be stale.
 pub(super) const OFFLINE: HeaderValue =
@@ -146,8 +146,8 @@ pub(in crate::proxy) async fn respond(
     request: &Arc<CacheableRequest>,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
-    let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
+    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let resource = parsed.resource()?;
     let options = match &resource.options {
         Ok(options) => options,
         Err(error) if !online && resource.subresource.is_none() => {
@@ -158,12 +158,33 @@ pub(in crate::proxy) async fn respond(
     Start::of(resource, options, online)?;
     // Checked first: who may not read opens no view. It also tells whose credential it is, which the keys of the read need.
     let permit = proxy.permit(caller, component, parsed).await?;
+    let own = respond_from(proxy, request, &permit, online).await;
+    if online || own.is_some() {
+        return own;
+    }
+    for wider in permit.of_wider() {
+        if let Some(response) = respond_from(proxy, request, &wider, online).await {
+            return Some(response);
+        }
+    }
+    None
+}
+
+/// Responds from the view that a permit opens.
+async fn respond_from(
+    proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
+    permit: &Permit,
+    online: bool,
+) -> Option<Response<ResponseBody>> {
+    let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
+    let (views, verb) = (proxy.views.as_ref()?, permit.resource().verb);
     let mut read = CachedRead::of(headers, caller, component, parsed, online)?;
     read.selector = permit.selector().clone();
     read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
     read.lists.clone_from(&request.lists);
-    let (encoding, verb) = (read.media_type.encoding, resource.verb);
-    let (view, charge) = match share::open(proxy, views, request, &permit, online)? {
+    let encoding = read.media_type.encoding;
+    let (view, charge) = match share::open(proxy, views, request, permit, online)? {
         Ok(opened) => opened,
         Err(error) => {
             return Some(Meter::new(proxy.metrics.clone(), "refused", *started).attach(error.response(encoding)));
