@@ -18,6 +18,7 @@ mod real {
     mod differential;
     mod kubectl;
     mod node_report;
+    mod offline;
     mod prints;
     mod registry;
     mod secure;

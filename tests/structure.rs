@@ -19,6 +19,8 @@ mod graph;
 mod held_state;
 #[path = "structure/source.rs"]
 mod source;
+#[path = "structure/trust.rs"]
+mod trust;
 
 use std::path::{Path, PathBuf};
 

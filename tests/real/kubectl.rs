@@ -31,6 +31,8 @@ pub(crate) enum Way {
     Token,
     /// Through the HTTPS port, with the identity's client certificate.
     Certificate,
+    /// Through the HTTPS port, with what the exec plugin of a kubeconfig file in the folder of kubectl says, see [`Kubectl::plugin`].
+    Plugin,
 }
 
 impl Kubectl {
@@ -56,6 +58,12 @@ impl Kubectl {
         Some(kubectl)
     }
 
+    /// kubectl as an identity of a control plane of its own, through this daemon.
+    pub(crate) async fn on(plane: &'static Plane, weir: Daemon, identity: &'static str) -> Self {
+        let secure = weir.secure_url().await;
+        Self { plane, weir, secure, identity, home: tempfile::tempdir().unwrap() }
+    }
+
     /// The same with another daemon.
     pub(crate) fn behind(self, weir: Daemon) -> Self {
         Self { weir, ..self }
@@ -66,14 +74,17 @@ impl Kubectl {
         let server = match way {
             Way::Direct => None,
             Way::Through => Some(self.weir.url()),
-            Way::Token | Way::Certificate => Some(self.secure.as_str()),
+            Way::Token | Way::Certificate | Way::Plugin => Some(self.secure.as_str()),
         };
         match server {
             None => command.arg("--kubeconfig").arg(self.plane.kubeconfig(identity)),
-            Some(url) => command.args(["--server", url]).env("KUBECONFIG", self.home.path().join("none")),
+            Some(url) => command.args(["--server", url]).env("KUBECONFIG", self.home.path().join("config")),
         };
         match way {
             Way::Direct | Way::Through => {}
+            Way::Plugin => {
+                command.arg("--certificate-authority").arg(self.plane.ca()).args(["--user", "plugin"]);
+            }
             Way::Token => {
                 let token = std::fs::read_to_string(self.plane.token(identity)).unwrap();
                 command.arg("--certificate-authority").arg(self.plane.ca()).args(["--token", &token]);
@@ -86,6 +97,22 @@ impl Kubectl {
         }
         command.env("HOME", self.home.path()).stdin(Stdio::null()).kill_on_drop(true);
         command
+    }
+
+    /// Writes a kubeconfig file whose exec plugin says this token.
+    pub(crate) fn plugin(&self, token: &str) {
+        let said = format!(
+            r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{}"}}}}"#,
+            token.trim()
+        );
+        std::fs::write(self.home.path().join("said.json"), said).unwrap();
+        let exec = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "cat",
+            "args": [self.home.path().join("said.json")], "interactiveMode": "Never",
+        });
+        let users = serde_json::json!([{"name": "plugin", "user": {"exec": exec}}]);
+        let config = serde_json::json!({"apiVersion": "v1", "kind": "Config", "users": users});
+        std::fs::write(self.home.path().join("config"), config.to_string()).unwrap();
     }
 
     /// A kubectl command before its start.

@@ -11,6 +11,7 @@ pub(super) mod answer_memory;
 pub(super) mod cached;
 pub(super) mod discovery;
 mod event_boundary;
+mod fetch;
 pub(super) mod forward;
 pub(super) mod get;
 pub(super) mod gzip;

@@ -159,9 +159,12 @@ impl Proxy {
         let (response, ()) = tokio::join!(response, known);
         let response = guarded(response, in_flight);
         let (method, parsed, component, caller) = asked;
-        let is_own = response.extensions().get::<FromUpstream>().is_some() && self.is_answered_by_server(&parsed);
+        let is_from_upstream = response.extensions().get::<FromUpstream>().is_some();
+        let is_own = is_from_upstream && self.is_answered_by_server(&parsed);
         if is_own {
             self.note_outcome(&caller, &component, &method, &parsed, response.status()).await;
+        } else if is_from_upstream {
+            self.note_later(&caller, &component, &method, &parsed, response.status());
         }
         if let Some(report) = report {
             return self.note_report(report, response).await;
@@ -178,7 +181,7 @@ impl Proxy {
             };
         }
         match remembered {
-            Some(remembered) => self.record(remembered, response, (is_own, chain.is_none())),
+            Some(remembered) => self.record(remembered, &caller, response, (is_own, chain.is_none())),
             None => response,
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
@@ -59,6 +60,8 @@ pub(super) struct ApiServices {
     disk: Option<Arc<DiskCache>>,
     tasks: Tasks,
     known: Mutex<HashMap<String, ApiService>>,
+    /// Wakes those who wait for an answer.
+    answered: Notify,
 }
 
 /// What is known of one version of a group.
@@ -66,13 +69,15 @@ pub(super) struct ApiServices {
 enum ApiService {
     /// The API server itself serves it.
     Local,
+    /// It is being asked.
+    Asked,
     /// Another server does, or this is not known. It is asked again from this time on.
     NotLocal(Instant),
 }
 
 impl ApiServices {
     pub(super) fn new(client: kube::Client, disk: Option<Arc<DiskCache>>, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self { client, disk, tasks, known: Mutex::default() })
+        Arc::new(Self { client, disk, tasks, known: Mutex::default(), answered: Notify::new() })
     }
 
     /// Whether the API server itself is known to serve a group. If that is not known, it is asked, for the next request.
@@ -84,19 +89,38 @@ impl ApiServices {
         let mut known = self.known();
         match known.get(&name) {
             Some(ApiService::Local) => return true,
+            Some(ApiService::Asked) => return false,
             Some(ApiService::NotLocal(until)) if *until > Instant::now() => return false,
             None if known.len() >= MAX_KNOWN => return false,
             Some(ApiService::NotLocal(_)) | None => {}
         }
-        known.insert(name.clone(), ApiService::NotLocal(Instant::now() + RECHECK));
+        known.insert(name.clone(), ApiService::Asked);
         drop(known);
         let services = self.clone();
         self.tasks.spawn_until_stop(async move {
-            if services.ask(&name).await {
-                services.known().insert(name, ApiService::Local);
-            }
+            let found = match services.ask(&name).await {
+                true => ApiService::Local,
+                false => ApiService::NotLocal(Instant::now() + RECHECK),
+            };
+            services.known().insert(name, found);
+            services.answered.notify_waiters();
         });
         false
+    }
+
+    /// The same, when the answer is there. Cancel-safe.
+    pub(super) async fn is_found_local(self: &Arc<Self>, group: &str, version: &str) -> bool {
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            answered.as_mut().enable();
+            if self.is_local(group, version) {
+                return true;
+            }
+            if !matches!(self.known().get(&format!("{version}.{group}")), Some(ApiService::Asked)) {
+                return false;
+            }
+            answered.await;
+        }
     }
 
     /// Whether the API server itself is known to serve a group. Asks nobody, and keeps nothing.
@@ -174,12 +198,10 @@ mod tests {
         for group in ["far.example", "none.example"] {
             assert!(!services.is_local(group, "v1"), "it is not known");
         }
-        let local = async {
-            while !services.is_local("local.example", "v1") {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), local).await.expect("the APIService is read");
+        for (group, is_local) in [("local.example", true), ("far.example", false), ("none.example", false)] {
+            let found = tokio::time::timeout(Duration::from_secs(20), services.is_found_local(group, "v1"));
+            assert_eq!(found.await.expect("the APIService is read"), is_local, "{group}");
+        }
         for group in ["far.example", "none.example", "metrics.k8s.io"] {
             assert!(!services.is_local(group, "v1"), "{group}");
         }

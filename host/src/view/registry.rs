@@ -136,6 +136,11 @@ impl Views {
         self.api_services.is_known_local(group, version)
     }
 
+    /// The same of a resource that views serve, when the API server has said so.
+    pub(crate) async fn is_found_local(&self, request: &ResourceRequest) -> bool {
+        self.api_services.is_found_local(&request.resource.group, &request.version).await
+    }
+
     /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. Clients
     /// need permission for what they did not read themselves. `owner` returns the owner of the client's own credential.
     pub(crate) fn reader(

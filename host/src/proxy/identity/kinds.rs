@@ -83,6 +83,8 @@ impl Proxy {
             }
         }
         self.fill(caller, component, request).await;
+        let path = request.forward.path();
+        tracing::debug!(component, path, "asked what else the user may read, for the time without an API server");
     }
 
     /// Asks for one permission, unless that was done in this hour or it is known. Returns whether it is granted.

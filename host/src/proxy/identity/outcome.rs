@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use weir_kube::RequestInfo;
+use weir_kube::{RequestInfo, ResourceRequest, Verb};
 use weir_upstream::Identity;
 
 use super::attributes::attributes;
@@ -11,6 +11,31 @@ use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
 
 impl Proxy {
+    /// Notes the answer to a read of a cached resource once the API server has said that it serves the resource's group itself,
+    /// which Weir asks once.
+    pub(in crate::proxy) fn note_later(
+        self: &Arc<Self>,
+        caller: &Caller,
+        component: &str,
+        method: &Method,
+        request: &RequestInfo,
+        status: StatusCode,
+    ) {
+        let is_answered_by_group = |asked: &&ResourceRequest| asked.verb != Verb::Proxy && asked.subresource.is_none();
+        let Some(views) = &self.views else { return };
+        let Some(asked) = request.resource().filter(is_answered_by_group) else { return };
+        if !views.serve(component, asked) {
+            return;
+        }
+        let (proxy, views, asked, method) = (self.clone(), views.clone(), asked.clone(), method.clone());
+        let (caller, component, request) = (caller.clone(), component.to_owned(), request.clone());
+        self.tasks.spawn_until_stop(async move {
+            if views.is_found_local(&asked).await {
+                proxy.note_outcome(&caller, &component, &method, &request, status).await;
+            }
+        });
+    }
+
     /// Notes the status of an answer that the API server itself has sent: never one of a backend behind it, or of Weir.
     ///
     /// A 401 of a read ends what was remembered of the credential at once. A write may be answered so by an admission webhook:

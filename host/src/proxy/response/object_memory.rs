@@ -6,9 +6,11 @@
 //! resources objects are kept: Secrets are kept for kubelet.
 
 use std::io::Read as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 use weir_kube::{Encoding, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
@@ -44,6 +46,7 @@ pub(in crate::proxy) struct ObjectRead {
     resource: ResourceRequest,
     /// Whether the client asks for the whole object.
     is_whole: bool,
+    path: PathAndQuery,
 }
 
 impl Proxy {
@@ -92,11 +95,36 @@ impl Proxy {
             expires,
             interval: WRITE_INTERVAL,
         };
-        Some(ObjectRead { key, media_type, resource: resource.clone(), is_whole })
+        let path = PathAndQuery::try_from(parsed.forward.path()).ok()?;
+        Some(ObjectRead { key, media_type, resource: resource.clone(), is_whole, path })
+    }
+
+    /// Fetches the whole of an object that a client has read in part, as kubectl reads tables, with its own credential. The
+    /// client does not wait.
+    pub(in crate::proxy) fn fetch_whole(self: &Arc<Self>, caller: &Caller, read: ObjectRead) {
+        let (proxy, caller) = (self.clone(), caller.clone());
+        self.tasks.spawn_until_stop(async move {
+            let mut headers = caller.headers().clone();
+            headers.insert(header::ACCEPT, read.encoding().content_type(Verb::Get));
+            let path = read.path.clone();
+            match proxy.fetch(caller.identity(), read.path.clone(), headers).await {
+                Ok((parts, body)) if parts.status == StatusCode::OK => {
+                    proxy.answers.put(&read.key, read.answer(&parts, body));
+                    tracing::debug!(%path, "object kept for the time without an API server");
+                }
+                Ok((parts, _)) => tracing::debug!(%path, status = %parts.status, "object not kept"),
+                Err(reason) => tracing::debug!(%path, reason, "object not kept"),
+            }
+        });
     }
 }
 
 impl ObjectRead {
+    /// Whether the client asks for a part of the object.
+    pub(in crate::proxy) fn is_partial(&self) -> bool {
+        !self.is_whole
+    }
+
     /// The key under which the object is kept.
     pub(in crate::proxy) fn key(&self) -> AnswerKey {
         self.key.clone()

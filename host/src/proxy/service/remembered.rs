@@ -1,5 +1,7 @@
 //! Reads whose responses are remembered for the time without an API server.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use weir_kube::RequestInfo;
@@ -68,8 +70,9 @@ impl Proxy {
     /// Remembers a response, or forgets the earlier ones. `is_own`: the API server itself has answered. `is_unfiltered`: no
     /// filter matches the read.
     pub(super) fn record(
-        &self,
+        self: &Arc<Self>,
         read: RememberedRead,
+        caller: &Caller,
         response: Response<ResponseBody>,
         (is_own, is_unfiltered): (bool, bool),
     ) -> Response<ResponseBody> {
@@ -84,6 +87,10 @@ impl Proxy {
             }
             RememberedRead::Object(read) if is_unfiltered && read.is_kept_as_forwarded(&response) => {
                 self.answers.record(read.key(), response, decoded)
+            }
+            RememberedRead::Object(read) if is_own && read.is_partial() && response.status() == StatusCode::OK => {
+                self.fetch_whole(caller, *read);
+                response
             }
             RememberedRead::Object(_) => response,
         }

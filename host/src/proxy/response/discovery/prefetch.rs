@@ -7,13 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::time::timeout;
 use weir_runtime::Serving;
-use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, error_report, jitter, no_request_body};
+use weir_upstream::{Identity, jitter};
 
 use super::{AGGREGATED, JSON, key};
 use crate::proxy::Proxy;
@@ -23,10 +21,6 @@ use crate::proxy::response::answer_memory::Answer;
 const START_DELAY: Duration = Duration::from_secs(10);
 /// The time between fetches.
 const INTERVAL: Duration = Duration::from_secs(600);
-/// The timeout of a fetch.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// The largest document.
-const LIMIT: usize = 16 << 20;
 
 /// What a fetch brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,21 +79,7 @@ impl Proxy {
         if let Some(etag) = known.as_ref().and_then(|known| known.headers.get(header::ETAG)) {
             headers.insert(header::IF_NONE_MATCH, etag.clone());
         }
-        let head = RequestHead {
-            method: Method::GET,
-            path: PathAndQuery::from_static(path),
-            headers,
-            answered_by: AnsweredBy::Server,
-        };
-        let fetch = async {
-            let response = self.upstream.send(Identity::Daemon, Purpose::Short, head, no_request_body()).await;
-            let (parts, body) = response.map_err(|error| error_report(&error))?.into_parts();
-            let body = Limited::new(body, LIMIT).collect().await.map_err(|error| error.to_string())?;
-            Ok::<_, String>((parts, body.to_bytes()))
-        };
-        let fetched: Result<(_, Bytes), String> =
-            timeout(TIMEOUT, fetch).await.map_err(|_| format!("no response within {TIMEOUT:?}"))?;
-        let (parts, body) = fetched?;
+        let (parts, body) = self.fetch(Identity::Daemon, PathAndQuery::from_static(path), headers).await?;
         match (parts.status, known) {
             (StatusCode::NOT_MODIFIED, Some(known)) => {
                 let answer = Answer { expires: key.expires, ..Answer::clone(&known) };
