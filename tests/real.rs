@@ -19,7 +19,9 @@ mod real {
     mod kubectl;
     mod node_report;
     mod offline;
+    mod permissions;
     mod prints;
+    mod random;
     mod registry;
     mod secure;
     mod streams;

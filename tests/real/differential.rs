@@ -9,7 +9,6 @@
 mod credentials;
 mod judge;
 mod original;
-mod random;
 mod resources;
 mod selectors;
 
@@ -21,9 +20,9 @@ use weir_tests::plane;
 use self::credentials::credential;
 use self::judge::{Judge, Kind};
 use self::original::Original;
-use self::random::Random;
 use self::resources::resource;
 use self::selectors::{field_selector, label_selector};
+use super::random::{self, Random};
 
 /// The questions of `make test`.
 const SHORT: u64 = 60_000;
