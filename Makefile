@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -216,6 +216,10 @@ converge: build controlplane ## caches behind Weir against a real API server, wh
 INPUTS ?= 10000000
 differential: controlplane ## Weir's parsers of credentials, selectors and options against kube-apiserver's own code; INPUTS=n and SEED=n, from a failed run
 	WEIR_INPUTS=$(INPUTS) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test real differential -- --nocapture
+
+READS ?= 1000
+permissions: build controlplane ## random users with random permissions, whose answers through Weir are those of the API server; READS=n of each user, SEED=n
+	WEIR_READS=$(READS) WEIR_SEED=$(SEED) cargo test --release --locked $(HOST) --test real random_users -- --nocapture
 
 CYCLES ?= 1000
 kills: build ## a daemon killed CYCLES=n times while changes get to its disk, and a store without its daemon as often

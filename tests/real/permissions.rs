@@ -1,7 +1,7 @@
 //! Random users with random permissions send random reads, each to the API server itself and through Weir: the answers are the
 //! same, whatever view has made them. Without an API server, Weir answers with the same objects, or not at all.
 //!
-//! `WEIR_REQUESTS` is the number of reads of each user, `WEIR_SEED` repeats a run.
+//! `WEIR_READS` is the number of reads of each user, `WEIR_SEED` repeats a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -286,8 +286,8 @@ async fn random_users_get_through_weir_what_the_api_server_shows_them() {
     let Some(plane) = Plane::own() else { return };
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seed = number("WEIR_SEED").unwrap_or_else(random::seed);
-    let each = number("WEIR_REQUESTS").map_or(SHORT, |each| usize::try_from(each).unwrap());
-    println!("SEED={seed} REQUESTS={each}");
+    let each = number("WEIR_READS").map_or(SHORT, |each| usize::try_from(each).unwrap());
+    println!("SEED={seed} READS={each}");
     let mut random = Random::new(seed);
     let site = Site::new(plane);
     let namespaces =
