@@ -87,7 +87,7 @@ impl Caller {
         let credential = Credential::of(headers);
         let token = credential.token().filter(|_| is_own).map(Token::as_bytes);
         let mut hash = Sha256::new();
-        hash_user(&mut hash, identity, headers);
+        hash_user(&mut hash, identity, token, headers);
         Self(Arc::new(Parts {
             identity,
             key: hash_text(hash).into(),
@@ -107,6 +107,16 @@ impl Caller {
     /// The name of exactly this credential: a hash.
     pub(super) fn key(&self) -> &Arc<str> {
         &self.0.key
+    }
+
+    /// Whether it sends a token of its own, for itself or to impersonate somebody.
+    pub(super) fn has_token(&self) -> bool {
+        self.0.token.is_some()
+    }
+
+    /// Whether it impersonates somebody with a token of its own.
+    pub(super) fn impersonates(&self) -> bool {
+        self.0.impersonates
     }
 
     /// The hash of its bearer token.
@@ -139,9 +149,10 @@ impl Caller {
     /// Whose share its requests count in: the user that the API server named, else the credential. Who impersonates counts as
     /// itself, and not as the user whom it names.
     pub(super) fn owner(&self) -> Arc<str> {
-        match self.account() {
-            Some(account) if !self.0.impersonates => account.owner(),
-            _ => self.0.key.clone(),
+        match (self.account(), &self.0.token) {
+            (_, Some(token)) if self.0.impersonates => hash_of("impersonates", &[token]).into(),
+            (Some(account), _) => account.owner(),
+            (None, _) => self.0.key.clone(),
         }
     }
 
@@ -242,18 +253,15 @@ pub(super) fn hash_of(kind: &str, parts: &[&str]) -> String {
     hash_text(hash)
 }
 
-/// Hashes everything that identifies the user of a request: all bytes of its credential, and the user that it impersonates.
-fn hash_user(hash: &mut Sha256, identity: Identity, headers: &HeaderMap) {
+/// Hashes everything that identifies the user of a request: its token as the API server reads it, however it is spelt, and the
+/// user that it impersonates.
+fn hash_user(hash: &mut Sha256, identity: Identity, token: Option<&[u8]>, headers: &HeaderMap) {
     hash.update([identity as u8]);
+    hash_part(hash, token.unwrap_or_default());
     // With the node credential these are stripped, so that they do not identify the client.
     let is_part = |name: &str| match identity {
         Identity::Node | Identity::Daemon => false,
-        Identity::Impersonated => name.starts_with("impersonate-"),
-        Identity::Client => {
-            name == header::AUTHORIZATION.as_str()
-                || name == header::SEC_WEBSOCKET_PROTOCOL.as_str()
-                || name.starts_with("impersonate-")
-        }
+        Identity::Impersonated | Identity::Client => name.starts_with("impersonate-"),
     };
     let mut identifying: Vec<_> = headers.iter().filter(|(name, _)| is_part(name.as_str())).collect();
     // Stable: the order of a header's values is kept.
@@ -302,10 +310,7 @@ mod tests {
             key(Identity::Client, &[]),
             key(Identity::Node, &[]),
             key(Identity::Client, &[("authorization", "Bearer a")]),
-            key(Identity::Client, &[("authorization", "Bearer  a")]),
             key(Identity::Client, &[("authorization", "Bearer b")]),
-            key(Identity::Client, &[("authorization", "Bearer a b")]),
-            key(Identity::Client, &[("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.YQ")]),
             key(Identity::Client, &[("authorization", "Bearer a"), ("impersonate-user", "bob")]),
             key(Identity::Impersonated, &[("impersonate-user", "bob")]),
             key(Identity::Impersonated, &[("impersonate-user", "bob"), ("impersonate-group", "a")]),
@@ -314,6 +319,15 @@ mod tests {
         assert_eq!(distinct.len(), users.len());
         assert_eq!(users[0], key(Identity::Client, &[("accept", "application/json")]));
         assert_eq!(users[1], key(Identity::Node, &[("impersonate-user", "bob")]));
+        // As the API server reads them: a 401 ends all spellings of a token.
+        assert_eq!(users[0], key(Identity::Client, &[("authorization", "Bearer  a")]));
+        let protocol = ("sec-websocket-protocol", "v4, base64url.bearer.authorization.k8s.io.YQ");
+        for spelling in [
+            &[("authorization", "bearer a b")][..],
+            &[("connection", "upgrade"), ("upgrade", "websocket"), protocol],
+        ] {
+            assert_eq!(users[2], key(Identity::Client, spelling));
+        }
     }
 
     #[test]
@@ -346,7 +360,10 @@ mod tests {
         assert_ne!(one.owner(), of("Bearer d", "v", "p").owner());
         let root = caller(Identity::Client, &[("authorization", "Bearer a"), ("impersonate-user", "u")]);
         root.set_account(account("u", ""));
-        assert_eq!((root.reader(), &root.owner(), root.token()), (None, root.key(), None), "it only says that it is u");
+        assert_eq!((root.reader(), root.token()), (None, None), "it only says that it is u");
+        let other = caller(Identity::Client, &[("authorization", "Bearer a"), ("impersonate-user", "v")]);
+        assert_eq!(root.owner(), other.owner(), "one share, whomever it impersonates");
+        assert_ne!(root.owner(), one.owner());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use weir_upstream::Identity;
 
 use super::Proxy;
-use super::credential::{Caller, hash_of};
+use super::credential::Caller;
 use crate::ledger::Owner;
 
 impl Proxy {
@@ -20,9 +20,8 @@ impl Proxy {
             return Owner::Node;
         }
         match (caller.identity(), caller.account()) {
-            (Identity::Client, Some(account)) => Owner::Client(hash_of("owner", &[&account.user, &account.uid]).into()),
             (Identity::Client, None) => Owner::Unaccepted,
-            (Identity::Impersonated | Identity::Node | Identity::Daemon, _) => Owner::Client(caller.owner()),
+            _ => Owner::Client(caller.owner()),
         }
     }
 }

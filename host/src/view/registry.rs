@@ -217,8 +217,9 @@ impl Views {
         match ScopePolicy::of(&request.resource) {
             ScopePolicy::Requested => {
                 let found = self.find(Some(&component.to_ascii_lowercase()), reader, request, name);
-                // A view that waits for its first list has nothing to serve.
-                found.is_some_and(|view| view.reflector_state().borrow().synced)
+                // One that waits for its first list has nothing to serve, and one that nobody lends a credential misses what
+                // has changed since.
+                found.is_some_and(|view| view.follows_api_server())
             }
             ScopePolicy::Whole => {
                 let collection = Collection::whole(request);
@@ -227,6 +228,15 @@ impl Views {
                 views.any(|(key, found)| key.collection == collection && found.view.reflector_state().borrow().synced)
             }
         }
+    }
+
+    /// Whether the API server refuses the reader of a permit any of the resource's objects that an open view shows.
+    pub(crate) fn is_refused(&self, permit: &Permit) -> bool {
+        let (reader, resource) = (permit.reader(), &permit.resource().resource);
+        let open = self.open();
+        let mut of_reader =
+            open.views.iter().filter(|(key, _)| key.reader == *reader && key.collection.resource == *resource);
+        of_reader.any(|(_, found)| found.view.is_refused())
     }
 
     /// Returns the view that shows an object, without opening one: that of this component, or else any that holds the object as

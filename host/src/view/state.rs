@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_runtime::ChainVersion;
 use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat};
-use weir_store::{StoreHandle, StoreKey};
+use weir_store::{StoreHandle, StoreKey, StoreReader};
 
 use super::event::{Cause, FrameBytes, ViewEvent};
 use super::metrics::WatchCounters;
@@ -159,6 +159,12 @@ impl View {
         };
         let selected = field_selector.is_empty() || *field_selector == format!("metadata.name={name}");
         in_namespace && selected && label_selector.is_empty()
+    }
+
+    /// Whether an object that the view does not have does not exist now. What is read with a lent credential is not followed all
+    /// the time: it tells what there was, and not what there is not.
+    pub(crate) fn tells_absence(&self, namespace: Option<&str>, name: &str) -> bool {
+        !matches!(self.store.reader(), StoreReader::Client(_)) && self.covers(namespace, name)
     }
 
     /// Waits until objects from disk are there, or it is known that there are none. Cancel safe.

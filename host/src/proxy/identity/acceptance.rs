@@ -49,8 +49,9 @@ struct Known {
 #[derive(Debug, Clone)]
 enum Standing {
     Accepted(Arc<Account>),
+    /// It is not valid, or of nobody.
     Refused,
-    /// The API server gave no answer.
+    /// The API server gave no answer, or does not know the question.
     Unknown,
 }
 
@@ -87,33 +88,37 @@ impl Default for Acceptances {
 }
 
 impl Proxy {
-    /// Asks the API server whose credential a caller has, unless that is known. Cancel-safe.
-    pub(in crate::proxy) async fn know(&self, caller: &Caller) {
+    /// Asks the API server whose credential a caller has, unless that is known. Returns whether it may be valid: a token that
+    /// the API server refuses gets nothing from a view. Cancel-safe.
+    pub(in crate::proxy) async fn know(&self, caller: &Caller) -> bool {
         if caller.identity() != Identity::Client || caller.account().is_some() {
-            return;
+            return true;
         }
-        if let Some(account) = self.account_of(caller).await {
-            caller.set_account(account);
+        match self.standing(caller).await {
+            Standing::Accepted(account) => caller.set_account(account),
+            Standing::Refused => return !caller.has_token(),
+            Standing::Unknown => {}
         }
+        true
     }
 
-    async fn account_of(&self, caller: &Caller) -> Option<Arc<Account>> {
+    async fn standing(&self, caller: &Caller) -> Standing {
         // At the start, and while no API server can be reached, what one said before holds.
         if (!self.upstream.has_answered() || !self.upstream.is_reachable())
             && let Some(account) = self.accepted_before(caller).await
         {
-            return Some(account);
+            return Standing::Accepted(account);
         }
         if !self.upstream.is_reachable() {
-            return None;
+            return Standing::Unknown;
         }
         let is_expired = |known: &Known| known.until <= Instant::now();
         let asked = self.accepted.0.entry(caller.key().clone()).or_insert_with_if(self.ask_account(caller), is_expired);
         match asked.await.into_value().standing {
-            Standing::Accepted(account) => Some(account),
-            Standing::Refused => None,
-            Standing::Unknown if self.upstream.is_failing() => self.accepted_before(caller).await,
-            Standing::Unknown => None,
+            Standing::Unknown if self.upstream.is_failing() => {
+                self.accepted_before(caller).await.map_or(Standing::Unknown, Standing::Accepted)
+            }
+            standing => standing,
         }
     }
 
@@ -126,10 +131,10 @@ impl Proxy {
                 None => (Standing::Refused, REFUSED),
             },
             Ok(Ok(Answer::Refused(StatusCode::UNAUTHORIZED))) => {
-                self.forget_acceptance(caller).await;
+                self.end(caller).await;
                 (Standing::Refused, REFUSED)
             }
-            Ok(Ok(Answer::Refused(_))) => (Standing::Refused, REFUSED),
+            Ok(Ok(Answer::Refused(_))) => (Standing::Unknown, REFUSED),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the API server does not say whose credential a client has");
                 (Standing::Unknown, Duration::ZERO)
@@ -140,7 +145,9 @@ impl Proxy {
             let row = serde_json::to_vec(&**account).unwrap_or_default();
             // Whose share it counts in.
             caller.set_account(account.clone());
-            self.grants.put(&self.owner(caller), &accepted(caller), Bytes::from(row), caller.expires()).await;
+            if !caller.impersonates() {
+                self.grants.put(&self.owner(caller), &accepted(caller), Bytes::from(row), caller.expires()).await;
+            }
         }
         Known { standing, until: Instant::now() + lifetime }
     }
@@ -153,7 +160,8 @@ impl Proxy {
         self.issued(caller).await.map(|issued| Arc::new(issued.account))
     }
 
-    /// Whether the API server has accepted or issued exactly this credential, within the offline grace.
+    /// Whether the API server has accepted or issued exactly this credential, within the offline grace. Of one that impersonates
+    /// nothing is kept: it ends with the token, whose other uses have other names.
     pub(in crate::proxy) async fn is_accepted(&self, caller: &Caller) -> bool {
         caller.identity() != Identity::Client || self.accepted_before(caller).await.is_some()
     }
@@ -173,22 +181,25 @@ impl Proxy {
             return;
         }
         self.accepted.0.invalidate(caller.key()).await;
-        self.read_reviews.end(caller.key()).await;
-        self.forget_acceptance(caller).await;
+        self.end(caller).await;
     }
 
     /// Asks again whose credential a caller has: something answered it by 401 that may not be the authentication.
     pub(in crate::proxy) async fn ask_again(&self, caller: &Caller) {
         if caller.identity() == Identity::Client {
             self.accepted.0.invalidate(caller.key()).await;
-            self.account_of(caller).await;
+            self.standing(caller).await;
         }
     }
 
-    async fn forget_acceptance(&self, caller: &Caller) {
-        self.grants.remove(&accepted(caller)).await;
-        if let Some(token) = caller.token() {
-            self.grants.remove(&issued(token)).await;
+    /// Of garbage nothing is known, and nothing is ended: clients send as much of it as they like.
+    async fn end(&self, caller: &Caller) {
+        let names = [Some(accepted(caller)), caller.token().map(|token| issued(token))];
+        for name in names.into_iter().flatten() {
+            if self.grants.get(&name).await.is_some() {
+                self.read_reviews.end(caller.key()).await;
+                self.grants.remove(&name).await;
+            }
         }
     }
 

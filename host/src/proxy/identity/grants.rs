@@ -2,8 +2,8 @@
 //!
 //! Three kinds of rows: `accepted/…`, the account of a credential; `issued/…`, a token that a TokenRequest through Weir has
 //! issued; `grant/…`, a permission, or that it was denied. Rows exist only for credentials that the API server has accepted, or
-//! issued: who sends garbage leaves nothing. They hold for the offline grace, and not beyond the credential. One owner adds at
-//! most [`MAX_ROWS`] in that time: who mints tokens does not push out what others have. Those of node components are apart from
+//! issued: who sends garbage leaves nothing. They hold for the offline grace, and not beyond the credential. One owner has at
+//! most [`MAX_ROWS`]: who mints tokens does not push out what others have. Those of node components are apart from
 //! all others on disk, where they go last.
 
 use std::collections::HashMap;
@@ -12,7 +12,6 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use moka::future::Cache;
-use tokio::time::Instant;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
 
@@ -20,8 +19,10 @@ use crate::ledger::Owner;
 
 /// The most rows in memory. Those on disk are read again.
 const CAPACITY: u64 = 16 << 10;
-/// The most rows that one owner adds within the grace.
+/// The most rows of one owner.
 const MAX_ROWS: usize = 1024;
+/// The most credentials of one owner beyond that.
+const MAX_CREDENTIALS: usize = 128;
 /// The most owners whose rows are counted. Further ones add none.
 const MAX_OWNERS: usize = 4096;
 /// A permission.
@@ -33,8 +34,8 @@ const DENIED: &[u8] = b"-";
 #[derive(Debug)]
 pub(in crate::proxy) struct Grants {
     recent: Cache<String, Row>,
-    /// The rows that each owner has added since then.
-    added: Mutex<HashMap<Owner, (Instant, usize)>>,
+    /// When the rows that each owner has added expire.
+    added: Mutex<HashMap<Owner, Vec<SystemTime>>>,
     /// Where they outlive the process.
     disk: Option<Arc<DiskCache>>,
     /// The longest time that they hold.
@@ -80,7 +81,7 @@ impl Grants {
             return;
         }
         // A denial only takes away.
-        if known.is_none() && bytes != DENIED && !self.may_add(owner) {
+        if known.is_none() && bytes != DENIED && !self.may_add(owner, name, expires) {
             return;
         }
         self.recent.insert(name.to_owned(), Row { bytes: bytes.clone(), expires }).await;
@@ -98,24 +99,28 @@ impl Grants {
         }
     }
 
-    /// Counts a row that an owner adds. False: it has added its share.
-    fn may_add(&self, owner: &Owner) -> bool {
+    /// Counts a row that an owner adds. False: it has its share. Whose credential it is counts for more than what it may read.
+    fn may_add(&self, owner: &Owner, name: &str, expires: SystemTime) -> bool {
         if owner.is_reserved() {
             return true;
         }
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         if added.len() >= MAX_OWNERS && !added.contains_key(owner) {
-            added.retain(|_, (since, _)| since.elapsed() <= self.grace);
+            added.retain(|_, rows| rows.iter().any(|end| *end > clock::now()));
             if added.len() >= MAX_OWNERS {
                 return false;
             }
         }
-        let (since, rows) = added.entry(owner.clone()).or_insert((Instant::now(), 0));
-        if since.elapsed() > self.grace {
-            (*since, *rows) = (Instant::now(), 0);
+        let rows = added.entry(owner.clone()).or_default();
+        let most = if name.starts_with("grant/") { MAX_ROWS } else { MAX_ROWS + MAX_CREDENTIALS };
+        if rows.len() >= most {
+            rows.retain(|end| *end > clock::now());
         }
-        *rows += 1;
-        *rows <= MAX_ROWS
+        let has_room = rows.len() < most;
+        if has_room {
+            rows.push(expires);
+        }
+        has_room
     }
 
     /// Grants what a question asks for.

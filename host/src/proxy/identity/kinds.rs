@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use moka::sync::Cache;
+use tokio::sync::Semaphore;
 use weir_kube::{GroupResource, RequestInfo, Verb};
 
 use crate::proxy::Proxy;
@@ -24,18 +25,36 @@ const HOUR: Duration = Duration::from_secs(3600);
 const NAMESPACES: usize = 8;
 /// The most users at a time.
 const USERS: u64 = 1024;
+/// The most background tasks of one user.
+const TASKS: usize = 32;
 /// How long a background list may take.
 const FILL: Duration = Duration::from_secs(30);
 
 /// What was asked of whom in the last hour.
 #[derive(Debug)]
-pub(in crate::proxy) struct LearntKinds(Cache<Arc<str>, Arc<Mutex<Learnt>>>);
+pub(in crate::proxy) struct LearntKinds(Cache<Arc<str>, Arc<LearntUser>>);
+
+/// One user.
+#[derive(Debug)]
+struct LearntUser {
+    learnt: Mutex<Learnt>,
+    /// Its kinds are asked about by one task at a time.
+    asking: tokio::sync::Mutex<()>,
+    /// Places for background tasks. Further reads are not learnt from.
+    tasks: Semaphore,
+}
 
 #[derive(Debug, Default)]
 struct Learnt {
     /// The credentials, the verbs, the resources and the namespaces that were asked for.
     asked: BTreeSet<(Arc<str>, &'static str, GroupResource, String)>,
     namespaces: BTreeSet<String>,
+}
+
+impl Default for LearntUser {
+    fn default() -> Self {
+        Self { learnt: Mutex::default(), asking: tokio::sync::Mutex::default(), tasks: Semaphore::new(TASKS) }
+    }
 }
 
 impl Default for LearntKinds {
@@ -69,20 +88,22 @@ impl Proxy {
         if !self.is_accepted(caller).await {
             return;
         }
-        let learnt = self.learnt_kinds.0.get_with(caller.owner(), Arc::default);
-        locked(&learnt).uses(request.resource().and_then(|resource| resource.namespace.as_deref()));
+        let user = self.learnt_kinds.0.get_with(caller.owner(), Arc::default);
+        let Ok(_task) = user.tasks.try_acquire() else { return };
+        locked(&user.learnt).uses(request.resource().and_then(|resource| resource.namespace.as_deref()));
+        self.fill(caller, component, request).await;
+        let _asking = user.asking.lock().await;
         for resource in views.named_resources() {
             for verb in ["list", "watch"] {
-                if self.learn(caller, &learnt, verb, &resource, "").await {
+                if self.learn(caller, &user.learnt, verb, &resource, "").await {
                     continue;
                 }
-                let namespaces = locked(&learnt).namespaces.clone();
+                let namespaces = locked(&user.learnt).namespaces.clone();
                 for namespace in namespaces {
-                    self.learn(caller, &learnt, verb, &resource, &namespace).await;
+                    self.learn(caller, &user.learnt, verb, &resource, &namespace).await;
                 }
             }
         }
-        self.fill(caller, component, request).await;
         let path = request.forward.path();
         tracing::debug!(component, path, "asked what else the user may read, for the time without an API server");
     }
@@ -113,7 +134,7 @@ impl Proxy {
     }
 
     /// Lists what a caller has just read upstream for the view that serves it offline: all of the collection in its scope, if
-    /// it may list that.
+    /// it may list that. A view that it has filled before follows what has changed since, or was deleted.
     async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {
         let Some(request) = request.unselected_list() else { return };
         let Some(permit) = self.permit(caller, component, &request).await else { return };
@@ -123,7 +144,9 @@ impl Proxy {
         let opener = Opener { owner: &owner, opens: true };
         let Ok(Some(view)) = views.view(component, &permit, opener) else { return };
         let mut reflector = view.reflector_state();
-        let filled = reflector.wait_for(|state| state.synced || state.error.is_some());
+        let is_refused = |error: &weir_store::ReflectorError| error.needs_operator_action();
+        let filled =
+            reflector.wait_for(|state| view.follows_api_server() || state.error.as_ref().is_some_and(is_refused));
         if tokio::time::timeout(FILL, filled).await.is_err() {
             tracing::debug!(resource = %permit.resource().resource, component, "a list for the time without an API server takes too long");
         }

@@ -65,15 +65,20 @@ impl Proxy {
         let asked = attributes(method, resource);
         if status == StatusCode::FORBIDDEN {
             self.note_permission(caller, &asked, false).await;
-        } else if status.is_success() {
-            self.note_permission(caller, &asked, true).await;
+        } else if status.is_success() || status == StatusCode::NOT_FOUND {
+            if status.is_success() {
+                self.note_permission(caller, &asked, true).await;
+            }
             let (proxy, caller, component, request) =
                 (self.clone(), caller.clone(), component.to_owned(), request.clone());
             // The client does not wait for that.
             self.tasks.spawn_until_stop(async move {
-                if !proxy.is_accepted(&caller).await {
+                if status.is_success() && !proxy.is_accepted(&caller).await {
                     proxy.know(&caller).await;
-                    proxy.note_permission(&caller, &asked, true).await;
+                    // A denial that has come since holds.
+                    if !proxy.was_denied(&caller, &asked).await {
+                        proxy.note_permission(&caller, &asked, true).await;
+                    }
                 }
                 proxy.learn_kinds(&caller, &component, &request).await;
             });

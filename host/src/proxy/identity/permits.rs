@@ -31,7 +31,9 @@ impl Proxy {
         request: &RequestInfo,
     ) -> Result<Option<Permit>, StatusError> {
         let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return Ok(None) };
-        self.know(caller).await;
+        if !self.know(caller).await {
+            return Ok(None);
+        }
         let reader = views.reader(caller.identity(), caller.headers(), component, resource, || caller.reader());
         let Some(reader) = reader else { return Ok(None) };
         // What is read as the node or as a certificate's user is for this identity alone.

@@ -66,7 +66,14 @@ impl Proxy {
         };
         let sent = async {
             let answer = ask::<SelfSubjectAccessReview>(&self.upstream, caller, PATH, review(asked)?).await?;
-            let Answer::Review(review) = answer else { return Ok(false) };
+            let review = match answer {
+                Answer::Review(review) => review,
+                Answer::Refused(StatusCode::UNAUTHORIZED) => {
+                    self.revoke(caller).await;
+                    return Ok(false);
+                }
+                Answer::Refused(_) => return Ok(false),
+            };
             let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
             self.note_permission(caller, asked, allowed).await;
             Ok(allowed)
@@ -93,6 +100,11 @@ impl Proxy {
             // A token that is renewed ends before the permission of its service account.
             self.grants.allow(&owner, &question(&line, asked), None).await;
         }
+    }
+
+    /// Whether exactly this was denied to a caller.
+    pub(super) async fn was_denied(&self, caller: &Caller, asked: &ResourceAttributes) -> bool {
+        self.grants.answer(&question(caller.key(), asked)).await == Some(false)
     }
 
     /// Whether a caller had the permission, itself or as part of a wider one.

@@ -147,7 +147,7 @@ pub(in crate::proxy) async fn respond(
     online: bool,
 ) -> Option<Response<ResponseBody>> {
     let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
-    let resource = parsed.resource()?;
+    let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
     let options = match &resource.options {
         Ok(options) => options,
         Err(error) if !online && resource.subresource.is_none() => {
@@ -159,7 +159,7 @@ pub(in crate::proxy) async fn respond(
     // Checked first: who may not read opens no view. It also tells whose credential it is, which the keys of the read need.
     let permit = proxy.permit(caller, component, parsed).await?;
     let own = respond_from(proxy, request, &permit, online).await;
-    if online || own.is_some() {
+    if online || own.is_some() || views.is_refused(&permit) {
         return own;
     }
     for wider in permit.of_wider() {

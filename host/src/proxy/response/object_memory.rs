@@ -42,6 +42,8 @@ const GROUPS: [&str; 6] = [
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct ObjectRead {
     pub(super) key: AnswerKey,
+    /// The name of the same object in the other encoding.
+    other: String,
     media_type: MediaType,
     resource: ResourceRequest,
     /// Whether the client asks for the whole object.
@@ -74,10 +76,15 @@ impl Proxy {
             Transform::None | Transform::Metadata(_) => asked,
         };
         let is_whole = asked.transform == Transform::None;
-        let mut hash = Sha256::new();
-        hash_part(&mut hash, caller.key().as_bytes());
-        hash_part(&mut hash, parsed.forward.path().as_bytes());
-        hash_part(&mut hash, if media_type.encoding == Encoding::Json { b"json" } else { b"protobuf" });
+        let name = |encoding: &[u8]| {
+            let mut hash = Sha256::new();
+            hash_part(&mut hash, caller.key().as_bytes());
+            hash_part(&mut hash, parsed.forward.path().as_bytes());
+            hash_part(&mut hash, encoding);
+            format!("object/{}", hash_text(hash))
+        };
+        let (json, protobuf) = (name(b"json"), name(b"protobuf"));
+        let (name, other) = if media_type.encoding == Encoding::Json { (json, protobuf) } else { (protobuf, json) };
         let now = clock::now();
         let expires = match caller.identity() {
             Identity::Client => {
@@ -88,15 +95,9 @@ impl Proxy {
             Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,
         };
         let confidential = (group, resource.resource.resource.as_str()) == ("", "secrets");
-        let key = AnswerKey {
-            name: format!("object/{}", hash_text(hash)),
-            owner: self.owner(caller),
-            confidential,
-            expires,
-            interval: WRITE_INTERVAL,
-        };
+        let key = AnswerKey { name, owner: self.owner(caller), confidential, expires, interval: WRITE_INTERVAL };
         let path = PathAndQuery::try_from(parsed.forward.path()).ok()?;
-        Some(ObjectRead { key, media_type, resource: resource.clone(), is_whole, path })
+        Some(ObjectRead { key, other, media_type, resource: resource.clone(), is_whole, path })
     }
 
     /// Fetches the whole of an object that a client has read in part, as kubectl reads tables, with its own credential. The
@@ -120,6 +121,11 @@ impl Proxy {
 }
 
 impl ObjectRead {
+    /// The names under which the object may be kept.
+    pub(in crate::proxy) fn keys(&self) -> [AnswerKey; 2] {
+        [self.key.clone(), AnswerKey { name: self.other.clone(), ..self.key.clone() }]
+    }
+
     /// Whether the client asks for a part of the object.
     pub(in crate::proxy) fn is_partial(&self) -> bool {
         !self.is_whole

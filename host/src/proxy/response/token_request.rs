@@ -77,7 +77,7 @@ async fn exchange(
     let owner = proxy.known_owner(caller).await;
     let key = asked.as_ref().and_then(|asked| key(owner, &parts.headers, caller, parsed, asked));
     if !proxy.upstream.is_reachable()
-        && let Some(response) = replay(proxy, key.as_ref()).await
+        && let Some(response) = replay(proxy, caller, key.as_ref()).await
     {
         return Ok(response);
     }
@@ -90,7 +90,7 @@ async fn exchange(
         Ok(response) => response,
         Err(error) => {
             let replayed = match proxy.upstream.is_failing() {
-                true => replay(proxy, key.as_ref()).await,
+                true => replay(proxy, caller, key.as_ref()).await,
                 false => None,
             };
             return replayed.ok_or(StatusError::Upstream(error));
@@ -98,6 +98,11 @@ async fn exchange(
     };
     let (mut parts, body) = response.into_parts();
     headers::prepare_response(&mut parts);
+    if matches!(parts.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND)
+        && let Some(key) = &key
+    {
+        proxy.answers.forget(key);
+    }
     let is_small = body.size_hint().upper().is_none_or(|size| size <= LIMIT as u64);
     let (Some(key), StatusCode::CREATED, true) = (key, parts.status, is_small) else {
         return Ok(Response::from_parts(parts, forward::unchanged(body)));
@@ -110,9 +115,12 @@ async fn exchange(
     Ok(Response::from_parts(parts, full(body)))
 }
 
-/// The remembered answer, while its token is valid.
-async fn replay(proxy: &Proxy, key: Option<&AnswerKey>) -> Option<Response<ResponseBody>> {
+/// The remembered answer, while its token is valid, for a credential that the API server has accepted.
+async fn replay(proxy: &Proxy, caller: &Caller, key: Option<&AnswerKey>) -> Option<Response<ResponseBody>> {
     let answer = proxy.answers.get(key?).await?;
+    if !proxy.is_accepted(caller).await {
+        return None;
+    }
     proxy.metrics.offline_response();
     Some(answer.response())
 }

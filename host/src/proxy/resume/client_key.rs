@@ -129,7 +129,8 @@ mod tests {
             let parsed = weir_kube::RequestInfo::parse(&http::Method::GET, &path.parse().unwrap()).unwrap();
             (parsed.resource().unwrap().clone(), parsed.query)
         };
-        let headers = |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, token.parse().unwrap())]);
+        let headers =
+            |token: &str| HeaderMap::from_iter([(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
         let of = |token, identity, path| {
             let (resource, query) = resource(path);
             ClientKey::of(&headers(token), &Caller::of(identity, &headers(token)), &resource, &query, JSON)

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use weir_kube::RequestInfo;
 use weir_runtime::Chain;
 
+use super::KNOWN;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::Caller;
+use crate::proxy::headers::FromUpstream;
 use crate::proxy::response::discovery::{DiscoveryClient, DiscoveryRead};
 use crate::proxy::response::object_memory::{ObjectRead, decoded};
 
@@ -37,8 +40,8 @@ impl Proxy {
         }
         let resource =
             parsed.resource().filter(|resource| views.may_remember(caller.identity(), headers, component, resource))?;
-        // Whose share it counts in.
-        self.know(caller).await;
+        // Whose share it counts in. The request does not wait for long.
+        let _ = timeout(KNOWN, self.know(caller)).await;
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
         let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
@@ -81,8 +84,8 @@ impl Proxy {
                 Some(key) if response.status() == StatusCode::OK => self.answers.record(key, response, Some),
                 _ => response,
             },
-            RememberedRead::Object(read) if is_own && is_gone(response.status()) => {
-                self.answers.forget(&read.key());
+            RememberedRead::Object(read) if is_from_upstream(&response) && is_gone(response.status()) => {
+                read.keys().iter().for_each(|key| self.answers.forget(key));
                 response
             }
             RememberedRead::Object(read) if is_unfiltered && read.is_kept_as_forwarded(&response) => {
@@ -103,6 +106,11 @@ impl Proxy {
             DiscoveryClient::Credential => self.is_accepted(caller).await,
         }
     }
+}
+
+/// Whether somebody upstream has answered: what a filter hides is still there.
+fn is_from_upstream(response: &Response<ResponseBody>) -> bool {
+    response.extensions().get::<FromUpstream>().is_some()
 }
 
 /// Whether an answer ends what was remembered of an object for this client: it may not read it any more, or it does not exist.

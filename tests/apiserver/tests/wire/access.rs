@@ -36,7 +36,10 @@ async fn reviews_follow_the_policy_and_the_callers_token() {
 
     let own = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = alice.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &own).await;
-    assert_eq!(answer.json()["status"]["userInfo"], json!({"username": "alice", "groups": ["team"]}));
+    assert_eq!(
+        answer.json()["status"]["userInfo"],
+        json!({"username": "alice", "groups": ["team", "system:authenticated"]})
+    );
     assert_eq!(alice.get(REVIEWS).await.status, StatusCode::METHOD_NOT_ALLOWED);
 }
 
@@ -46,7 +49,10 @@ async fn an_impersonated_user_is_the_caller() {
     let client = Client::of(&server).header("impersonate-user", "bob").header("impersonate-group", "ops");
     let own = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &own).await;
-    assert_eq!(answer.json()["status"]["userInfo"], json!({"username": "bob", "groups": ["ops"]}));
+    assert_eq!(
+        answer.json()["status"]["userInfo"],
+        json!({"username": "bob", "groups": ["ops", "system:authenticated"]})
+    );
 }
 
 #[tokio::test]
@@ -63,7 +69,7 @@ async fn the_policy_is_enforced_on_the_selected_requests() {
     assert_eq!((refused.status, refused.reason().as_str()), (StatusCode::FORBIDDEN, "Forbidden"));
     assert_eq!(
         refused.json()["message"],
-        "services is forbidden: User \"system:anonymous\" cannot list resource \"services\" in API group \"\" at the cluster scope"
+        "services is forbidden: User \"nameless\" cannot list resource \"services\" in API group \"\" at the cluster scope"
     );
     assert_eq!(proxy.get("/api/v1/pods").await.status, StatusCode::OK);
     assert_eq!(proxy.get("/api").await.status, StatusCode::OK);

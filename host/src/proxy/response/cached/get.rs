@@ -19,7 +19,7 @@ pub(super) fn get(read: &CachedRead, view: &View) -> Option<Result<Response<Resp
     let snapshot = view.snapshot();
     let missing = || StatusError::NotFound { resource: read.resource.resource.clone(), name: name.to_owned() };
     let Some(object) = snapshot.objects.get(&StoreKey::new(namespace.unwrap_or_default(), name)) else {
-        return view.covers(namespace, name).then(|| Err(missing()));
+        return view.tells_absence(namespace, name).then(|| Err(missing()));
     };
     if let Some(failure) = object.failure() {
         return Some(Err(StatusError::Filter(failure.clone())));
