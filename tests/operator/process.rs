@@ -108,12 +108,6 @@ impl Operator {
         if answer.status == 200 { String::new() } else { answer.text() }
     }
 
-    /// Waits until it says that it is not ready, and why: it reports an attempt when it has written the status.
-    pub(super) async fn not_ready_for(&self, reason: &str) {
-        let says = async { while !self.not_ready().await.contains(reason) {} };
-        assert!(tokio::time::timeout(PATIENCE, says).await.is_ok(), "{reason}: {}", self.not_ready().await);
-    }
-
     /// The sum of all series of a metric.
     pub(super) async fn metric(&self, series: &str) -> f64 {
         let text = self.admin.get("/metrics").await.text();

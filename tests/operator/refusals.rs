@@ -49,7 +49,8 @@ async fn a_webhook_that_does_not_respond_keeps_pools_pending() {
     assert!(message.contains("broken.example.com"), "{message}");
     let kind = cluster.status("edge", |status| Some(status["conditions"]["unreadypools"][0]["type"].clone())).await;
     assert_eq!(kind, "Pending");
-    operator.not_ready_for("yurtingresses: edge").await;
+    // It reports an attempt after it has written the status.
+    until("it is shown", async || operator.not_ready().await.contains("yurtingresses: edge").then_some(())).await;
     cluster.delete(&format!("{WEBHOOKS}/broken")).await;
     cluster.pool_is("edge", "a", "Deploying").await;
     operator.ready().await;
