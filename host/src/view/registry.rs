@@ -219,7 +219,7 @@ impl Views {
                 let found = self.find(Some(&component.to_ascii_lowercase()), reader, request, name);
                 // One that waits for its first list has nothing to serve, and one that nobody lends a credential misses what
                 // has changed since.
-                found.is_some_and(|view| view.follows_api_server())
+                found.is_some_and(|view| view.is_current())
             }
             ScopePolicy::Whole => {
                 let collection = Collection::whole(request);

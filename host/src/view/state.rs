@@ -145,6 +145,11 @@ impl View {
         !self.store.is_stale() && self.store.peer().is_none()
     }
 
+    /// Whether the view has its objects, and follows the API server itself. A new one does not count as behind.
+    pub(crate) fn is_current(&self) -> bool {
+        self.store.state().borrow().synced && self.follows_api_server()
+    }
+
     /// Whether the API server refuses the reader of the view's objects.
     pub(crate) fn is_refused(&self) -> bool {
         self.store.is_refused()

@@ -145,8 +145,9 @@ impl Proxy {
         let Ok(Some(view)) = views.view(component, &permit, opener) else { return };
         let mut reflector = view.reflector_state();
         let is_refused = |error: &weir_store::ReflectorError| error.needs_operator_action();
-        let filled =
-            reflector.wait_for(|state| view.follows_api_server() || state.error.as_ref().is_some_and(is_refused));
+        let filled = reflector.wait_for(|state| {
+            (state.synced && view.follows_api_server()) || state.error.as_ref().is_some_and(is_refused)
+        });
         if tokio::time::timeout(FILL, filled).await.is_err() {
             tracing::debug!(resource = %permit.resource().resource, component, "a list for the time without an API server takes too long");
         }
