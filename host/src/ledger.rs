@@ -134,7 +134,7 @@ impl Ledger {
     }
 
     /// The most that remembered responses of an owner may take.
-    fn share_of_answers(&self, owner: &Owner) -> u64 {
+    pub(crate) fn share_of_answers(&self, owner: &Owner) -> u64 {
         if owner.is_reserved() { self.0.budget / 8 } else { self.share() / 4 }
     }
 
