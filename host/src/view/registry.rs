@@ -296,6 +296,7 @@ impl Views {
             return Ok(None);
         }
         let Some(store) = self.stores.open(&key.reader, &key.collection) else { return Ok(None) };
+        of_store.iter().for_each(|charge| OpenViews::limit_store(&store, &self.ledger, charge));
         let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
         let counters = self.metrics.counters(&key.collection.resource);
         let view = Arc::new(View::new(store, handed_out, counters, self.watch_memory.clone()));

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::GroupResource;
-use weir_store::StoreReader;
 use weir_store::cache::Collection;
+use weir_store::{ReflectorError, StoreHandle, StoreReader};
 
 use crate::ledger::{Charge, Ledger, OverShare, Owner, Use};
 use crate::view::state::View;
@@ -91,6 +91,18 @@ impl OpenView {
         self.charge.owner() == owner
     }
 
+    /// What it and its store cost.
+    fn cost(&self) -> u64 {
+        self.charge.bytes() + self.store.as_ref().map_or(0, |store| store.bytes())
+    }
+
+    /// Whether its store was refused the room for its list: it would fetch as much again and again.
+    fn has_no_room(&self) -> bool {
+        let state = self.view.reflector_state();
+        let is_refused = matches!(state.borrow().error, Some(ReflectorError::NoRoom { .. }));
+        is_refused && self.store.is_some()
+    }
+
     /// Counts what it and its store cost now.
     fn recount(&self, key: &ViewKey) {
         let objects = self.view.snapshot().objects.size() as u64;
@@ -98,7 +110,7 @@ impl OpenView {
         self.charge.set(VIEW + KEY_COPIES * key.bytes() + OBJECT * objects + selectors);
         if let Some(store) = &self.store {
             let status = self.view.store.status();
-            let filled = status.bytes as u64 + OBJECT * status.objects as u64;
+            let filled = (status.bytes as u64 + OBJECT * status.objects as u64).max(status.arriving as u64);
             store.set(if status.synced { filled } else { filled.max(UNFILLED) });
         }
     }
@@ -187,10 +199,26 @@ impl OpenViews {
         }
     }
 
+    /// Bounds the lists of a store by the share of its owner, as long as it is this owner's.
+    pub(super) fn limit_store(store: &StoreHandle, ledger: &Ledger, charge: &Arc<Charge>) {
+        let (ledger, charge) = (ledger.clone(), Arc::downgrade(charge));
+        store.room().limit(move |bytes| {
+            let Some(charge) = charge.upgrade().filter(|charge| charge.bytes() < bytes) else { return true };
+            let grown = charge.grow_to(bytes);
+            if matches!(grown, Err(OverShare::OfOwner { .. })) {
+                ledger.penalize(charge.owner());
+            }
+            grown.is_ok()
+        });
+    }
+
     /// Counts what all views cost now. Views of an owner that has outgrown its share are closed: first those that nobody
     /// watches, then the largest ones.
     pub(super) fn recount(&mut self, ledger: &Ledger) {
         self.views.iter().for_each(|(key, found)| found.recount(key));
+        let refused: Vec<_> =
+            self.views.iter().filter(|(_, found)| found.has_no_room()).map(|(key, _)| key.clone()).collect();
+        refused.iter().for_each(|key| self.close(key, "its list exceeds what is left of its user's share"));
         let owners: HashSet<_> = self.views.values().map(|found| found.charge.owner().clone()).collect();
         for owner in owners.iter().filter(|owner| ledger.excess(owner) > 0) {
             let cost = |found: &OpenView| found.charge.bytes() + found.store.as_ref().map_or(0, |store| store.bytes());
