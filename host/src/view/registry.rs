@@ -292,7 +292,9 @@ impl Views {
         }
         let (charge, of_store) = open.charge(&self.ledger, opener.owner, key)?;
         if !open.make_room(opener.owner) {
-            tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
+            if self.ledger.should_log(opener.owner) {
+                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
+            }
             return Ok(None);
         }
         let Some(store) = self.stores.open(&key.reader, &key.collection) else { return Ok(None) };

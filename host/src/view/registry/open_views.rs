@@ -160,7 +160,9 @@ impl OpenViews {
     ) -> Result<(Charge, Option<Arc<Charge>>), OverShare> {
         loop {
             let charged = self.try_charge(ledger, owner, key);
-            if charged.is_ok() || !self.close_unread(|found| found.is_of(owner), "its user's share is used up") {
+            // Nothing that is closed ends a penalty.
+            let is_final = matches!(charged, Ok(_) | Err(OverShare::Penalty { .. }));
+            if is_final || !self.close_unread(|found| found.is_of(owner), "its user's share is used up") {
                 return charged;
             }
         }
@@ -213,7 +215,7 @@ impl OpenViews {
     }
 
     /// Counts what all views cost now. Views of an owner that has outgrown its share are closed: first those that nobody
-    /// watches, then the largest ones.
+    /// watches, then the largest ones. So are those whose lists do not fit. The same for the share of all owners but the daemon and node components.
     pub(super) fn recount(&mut self, ledger: &Ledger) {
         self.views.iter().for_each(|(key, found)| found.recount(key));
         let refused: Vec<_> =
@@ -221,17 +223,34 @@ impl OpenViews {
         refused.iter().for_each(|key| self.close(key, "its list exceeds what is left of its user's share"));
         let owners: HashSet<_> = self.views.values().map(|found| found.charge.owner().clone()).collect();
         for owner in owners.iter().filter(|owner| ledger.excess(owner) > 0) {
-            let cost = |found: &OpenView| found.charge.bytes() + found.store.as_ref().map_or(0, |store| store.bytes());
             let own = self.views.iter().filter(|(_, found)| found.is_of(owner));
-            let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), cost(found), key.clone())).collect();
+            let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), found.cost(), key.clone())).collect();
             own.sort_by_key(|(is_idle, cost, _)| (*is_idle, *cost));
             while ledger.excess(owner) > 0
                 && let Some((_, bytes, key)) = own.pop()
             {
-                tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
+                if ledger.should_log(owner) {
+                    tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
+                }
                 self.close(&key, "its user's share is used up");
                 ledger.penalize(owner);
             }
+        }
+        self.close_for_others(ledger);
+    }
+
+    /// Closes views until the share of all owners but the daemon and node components is kept: first those that nobody watches,
+    /// then the largest ones of who has most.
+    fn close_for_others(&mut self, ledger: &Ledger) {
+        while ledger.excess_of_others() > 0 {
+            let others = self.views.iter().filter(|(_, found)| !found.charge.owner().is_reserved());
+            let rank = |found: &OpenView| (!found.is_watched(), ledger.used(found.charge.owner()), found.cost());
+            let Some((key, found)) = others.max_by_key(|(_, found)| rank(found)) else { return };
+            let (key, owner, bytes) = (key.clone(), found.charge.owner().clone(), found.cost());
+            if ledger.should_log(&owner) {
+                tracing::warn!(collection = %key.collection, component = key.label(), bytes, "view closed: the share of all users in Weir's memory is used up");
+            }
+            self.close(&key, "the share of all users is used up");
         }
     }
 
