@@ -75,6 +75,14 @@ pub(crate) enum OverShare {
         /// What it may have.
         share: u64,
     },
+    /// Something of the owner has outgrown its share not long ago.
+    #[error(
+        "this user has exceeded its share of Weir's memory of {share} bytes, and opens nothing new for {} s", PENALTY.as_secs()
+    )]
+    Penalty {
+        /// What the owner may have.
+        share: u64,
+    },
     /// That of all clients together, except for node components.
     #[error("the share of all users in Weir's memory is used up: {used} of {share} bytes")]
     OfOthers {
@@ -134,7 +142,7 @@ impl Ledger {
     }
 
     /// The most that remembered responses of an owner may take.
-    fn share_of_answers(&self, owner: &Owner) -> u64 {
+    pub(crate) fn share_of_answers(&self, owner: &Owner) -> u64 {
         if owner.is_reserved() { self.0.budget / 8 } else { self.share() / 4 }
     }
 
@@ -143,6 +151,10 @@ impl Ledger {
     /// # Errors
     /// It would exceed a share. Node components and the daemon are refused only what they would remember.
     pub(crate) fn charge(&self, owner: &Owner, of: Use, bytes: u64) -> Result<Charge, OverShare> {
+        self.take(owner, of, bytes, true)
+    }
+
+    fn take(&self, owner: &Owner, of: Use, bytes: u64, is_new: bool) -> Result<Charge, OverShare> {
         let mut accounts = self.accounts();
         let others = accounts.others;
         let account = accounts.by_owner.entry(owner.clone()).or_default();
@@ -151,7 +163,8 @@ impl Ledger {
                 Err(OverShare::OfOwner { used: account.answers, share: self.share_of_answers(owner) })
             }
             _ if owner.is_reserved() => Ok(()),
-            _ if account.total() + bytes > self.share() || (of == Use::Views && account.is_refused()) => {
+            Use::Views if is_new && account.is_refused() => Err(OverShare::Penalty { share: self.share() }),
+            _ if account.total() + bytes > self.share() => {
                 Err(OverShare::OfOwner { used: account.total(), share: self.share() })
             }
             _ if others + bytes > self.share_of_others() => {
@@ -178,6 +191,11 @@ impl Ledger {
             return 0;
         }
         self.used(owner).saturating_sub(self.share())
+    }
+
+    /// How much all owners have beyond their share, except for the daemon and node components.
+    pub(crate) fn excess_of_others(&self) -> u64 {
+        self.accounts().others.saturating_sub(self.share_of_others())
     }
 
     /// Notes that something of an owner has outgrown its share: it opens nothing new for a while, because it would grow again.
@@ -246,12 +264,12 @@ impl Charge {
         *self.locked()
     }
 
-    /// Grows it to so many bytes in all.
+    /// Grows it to so many bytes in all. A penalty is for what is new.
     ///
     /// # Errors
     /// They would exceed a share. It stays as it is.
     pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), OverShare> {
-        let more = self.ledger.charge(&self.owner, self.of, bytes.saturating_sub(self.bytes()))?;
+        let more = self.ledger.take(&self.owner, self.of, bytes.saturating_sub(self.bytes()), false)?;
         *self.locked() += std::mem::take(&mut *more.locked());
         Ok(())
     }
@@ -323,9 +341,13 @@ mod tests {
         charge.set(50 * MIB);
         assert_eq!((ledger.excess(&client("a")), charge.bytes()), (30 * MIB, 50 * MIB));
         ledger.penalize(charge.owner());
+        assert!(charge.grow_to(51 * MIB).is_err());
+        charge.set(MIB);
+        assert!(charge.grow_to(2 * MIB).is_ok(), "a penalty is for what is new");
         drop(charge);
         assert_eq!(ledger.excess(&client("a")), 0);
-        assert!(ledger.charge(&client("a"), Use::Views, 1).is_err());
+        let refused = ledger.charge(&client("a"), Use::Views, 1).unwrap_err();
+        assert_eq!(refused, OverShare::Penalty { share: 20 * MIB });
         assert!(ledger.charge(&client("a"), Use::Answers, 1).is_ok());
         let node = ledger.charge(&Owner::Node, Use::Views, MIB).unwrap();
         node.set(500 * MIB);

@@ -1,17 +1,18 @@
 //! What outlives a request: the table of SECURITY.md names each collection that a client could fill.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::source;
 
-/// Where collections could be keyed by what clients choose.
-const FOLDERS: [&str; 6] =
-    ["src/proxy", "src/view", "src/ledger", "../host/store/src/disk", "src/ledger.rs", "src/client_table.rs"];
-const FILES: [&str; 2] = ["src/connections.rs", "store/src/resource_stores.rs"];
 /// The types that hold many things by a key.
 const COLLECTIONS: [&str; 7] = ["HashMap<", "HashSet<", "BTreeMap<", "BTreeSet<", "Cache<", "DashMap<", "IndexMap<"];
-/// Collections whose keys no client chooses, or that live no longer than a request or a connection: file, name and reason.
+/// Those that hold many things in a row. They outlive a request in a lock.
+const QUEUES: [&str; 2] = ["Vec<", "VecDeque<"];
+/// The locks.
+const LOCKS: [&str; 2] = ["Mutex<", "RwLock<"];
+/// Collections whose keys no client chooses, that have few entries, or that live no longer than a request or a connection:
+/// file, name and reason.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("src/proxy/server/certificate_info.rs", "names", "the certificate names them"),
     ("src/view/registry.rs", "named", "the configuration names them"),
@@ -26,12 +27,72 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("store/src/disk/value_index.rs", "owners", "for a moment"),
     ("store/src/disk/cache.rs", "stores", "open stores by number"),
     ("store/src/disk/recovery.rs", "rows", "the rows of the file that is opened"),
+    ("document/src/cached.rs", "Memory", "16 paths of one object"),
+    ("document/src/protobuf/schema.rs", "kinds", "the kinds of the schema"),
+    ("document/src/protobuf/schema.rs", "resources", "the kinds of the schema"),
+    ("document/src/string_set.rs", "set", "values of the objects of a lookup"),
+    ("kube/src/impersonation.rs", "extra", "a request"),
+    ("registry/src/credentials.rs", "Credentials", "the configuration names them"),
+    ("registry/src/credentials.rs", "auths", "the configuration names them"),
+    ("registry/src/hosts.rs", "Registries", "the configuration names them"),
+    ("registry/src/layout.rs", "blobs", "an artifact, while it is read"),
+    ("registry/src/layout.rs", "annotations", "an artifact, while it is read"),
+    ("runtime/src/filter/dependency_set/change_set.rs", "whole", "the lookups of filters"),
+    ("runtime/src/filter/dependency_set/change_set.rs", "objects", "changes of the cluster, until they are validated"),
+    ("runtime/src/filter/dependency_set/change_set.rs", "touched", "the lookups of filters"),
+    ("runtime/src/filter/dependency_set/table.rs", "places", "100,000 dependencies of a filter"),
+    ("runtime/src/filter/dependency_set/table.rs", "objects", "100,000 dependencies of a filter"),
+    ("runtime/src/filter/dependency_set/table.rs", "lookups", "100,000 dependencies of a filter"),
+    ("runtime/src/filter/filter/batch.rs", "cache", "a batch of objects"),
+    ("runtime/src/filter/set.rs", "begun", "1,024 chains of a set of filters"),
+    ("runtime/src/filter/set.rs", "by_request", "1,024 kinds of requests"),
+    ("runtime/src/filter/trace_cache.rs", "scopes", "four of a filter"),
+    ("runtime/src/module/load.rs", "linked", "the modules of the configuration"),
+    ("runtime/src/wasm/lookup.rs", "declared", "a call of a filter"),
+    ("runtime/src/wasm/paths.rs", "paths", "4,096 paths of an instance"),
+    ("runtime/src/wasm/pool.rs", "idle", "the instances of a filter"),
+    ("runtime/src/wasm/wasi.rs", "partial", "a line of the log of an instance"),
+    ("src/admin/status.rs", "errors", "the configuration names them"),
+    ("src/admin/status.rs", "left_out", "the configuration names them"),
+    ("src/admin/status.rs", "live", "the configuration names them"),
+    ("src/admin/status.rs", "loading", "the configuration names them"),
+    ("src/admin/status.rs", "progress", "the configuration names them"),
+    ("src/cli/dev/sources.rs", "files", "the sources of the author of a filter"),
+    ("src/cli/site.rs", "labels", "the command line names them"),
+    ("src/config/manifest.rs", "binary_data", "the configuration"),
+    ("src/config/manifest.rs", "data", "the configuration"),
+    ("src/config/model.rs", "binary_data", "the configuration"),
+    ("src/config/resend.rs", "modes", "the configuration names them"),
+    ("src/local_status/overlay.rs", "pods", "the pods of the node, and 8,192 of peers"),
+    ("src/local_status/overlay.rs", "silent", "the other Weirs of the pool"),
+    ("src/local_status/peers.rs", "pods", "2,048 of a message"),
+    ("src/local_status/saved_status.rs", "pods", "the pods of the node"),
+    ("src/local_status/state.rs", "peers", "the other Weirs of the pool"),
+    ("src/local_status/state.rs", "pods", "the pods of the node"),
+    ("src/local_status/state.rs", "silent", "the other Weirs of the pool"),
+    ("src/modules/cache.rs", "pulling", "the modules of the configuration"),
+    ("src/node_facts.rs", "labels", "the labels of the Node"),
+    ("src/proxy/response/cached/list_memory.rs", "ListMemory", "64 lists in a buffer of their own"),
+    ("src/proxy/response/list/failed_objects.rs", "objects", "256"),
+    ("src/proxy/server/client_trust.rs", "connections", "open connections"),
+    ("src/proxy/server/connection_lists.rs", "ConnectionLists", "128 hashes of a connection"),
+    ("src/proxy/unread.rs", "answers", "open responses"),
+    ("store/src/cache/gaps.rs", "Gaps", "64 of a store"),
+    ("store/src/file_objects.rs", "lookups", "the lookups of filters"),
+    ("store/src/file_objects.rs", "objects", "files of the command line"),
+    ("store/src/indexed_objects/cache.rs", "indexes", "eight of a lookup"),
+    ("store/src/indexed_objects/cache.rs", "selections", "256 of a lookup"),
+    ("store/src/reflectors.rs", "reflectors", "the lookups of filters"),
+    ("upstream/src/directory_watcher.rs", "watched", "the configuration names them"),
+    ("upstream/src/h2_pool.rs", "connections", "64 of a thread, or one for each open request"),
+    ("upstream/src/lent_credential.rs", "open", "open requests"),
+    ("upstream/src/replay_body.rs", "kept", "a request"),
 ];
 
-/// The name that a line declares as a collection: of a field, or of a struct around one.
-fn declared(line: &str) -> Option<&str> {
+/// The name that a line declares as one of these types: of a field, or of a struct around one.
+fn declared<'a>(line: &'a str, types: &[&str]) -> Option<&'a str> {
     let line = line.trim();
-    let is_collection = COLLECTIONS.iter().any(|collection| line.contains(collection));
+    let is_collection = types.iter().any(|collection| line.contains(collection));
     if !is_collection || line.starts_with("//") || line.contains("fn ") || line.contains("let ") || line.contains("=>")
     {
         return None;
@@ -48,15 +109,29 @@ fn declared(line: &str) -> Option<&str> {
     (is_field && !of.contains("::new") && !of.contains("builder")).then_some(name)
 }
 
-fn found(host: &Path) -> BTreeSet<(String, String)> {
-    let mut paths: Vec<PathBuf> = FILES.iter().map(|file| host.join(file)).collect();
-    for folder in FOLDERS {
-        let folder = host.join(folder.trim_start_matches("../host/"));
-        if folder.is_dir() {
-            source::files(&folder, &mut paths);
-        } else {
-            paths.push(folder);
+/// The collections that a file declares. `Vec<` counts in a lock, or in a struct that a lock of the file holds.
+fn collections(code: &str) -> Vec<&str> {
+    let in_locks = LOCKS.iter().flat_map(|lock| code.split(lock).skip(1));
+    let locked: BTreeSet<_> = in_locks.filter_map(|rest| rest.split('>').next()).collect();
+    let (mut inside, mut names) = ("", Vec::new());
+    for line in code.lines() {
+        if let Some((_, rest)) = line.split_once("struct ") {
+            inside = rest.split([' ', '<', '(', ';']).next().unwrap_or_default();
+        } else if line.starts_with('}') {
+            inside = "";
         }
+        let is_locked = locked.contains(inside) || LOCKS.iter().any(|lock| line.contains(&format!("{lock}Vec")));
+        let queue = || declared(line, &QUEUES).filter(|_| is_locked);
+        names.extend(declared(line, &COLLECTIONS).or_else(queue));
+    }
+    names
+}
+
+/// The collections of all crates of the daemon.
+fn found(host: &Path) -> BTreeSet<(String, String)> {
+    let mut paths = Vec::new();
+    for manifest in source::manifests(host) {
+        source::files(&manifest.with_file_name("src"), &mut paths);
     }
     let is_test = |path: &Path| path.components().any(|part| part.as_os_str().to_string_lossy().starts_with("tests"));
     let mut found = BTreeSet::new();
@@ -67,7 +142,7 @@ fn found(host: &Path) -> BTreeSet<(String, String)> {
         }
         let text = std::fs::read_to_string(&path).expect("a source is read");
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        for name in code.lines().filter_map(declared) {
+        for name in collections(code) {
             found.insert((relative.display().to_string(), name.to_owned()));
         }
     }

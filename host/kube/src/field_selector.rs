@@ -9,6 +9,7 @@ mod support;
 use std::fmt;
 
 pub use self::support::FieldSupport;
+use crate::label_selector::ALLOCATION;
 
 /// Requirements on the fields of an object. The empty selector matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,6 +75,14 @@ impl FieldSelector {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The bytes that it takes in memory, which are many times its text where requirements are short.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let text = |text: &String| text.capacity() + ALLOCATION;
+        let texts = self.0.iter().map(|FieldRequirement { field, value, .. }| text(field) + text(value));
+        self.0.capacity() * size_of::<FieldRequirement>() + texts.sum::<usize>()
     }
 
     /// The fields of the requirements.

@@ -8,6 +8,9 @@ use std::fmt;
 
 use self::parser::Parser;
 
+/// What each text takes beside its bytes.
+pub(crate) const ALLOCATION: usize = 16;
+
 /// Requirements on the labels of an object. The empty selector matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<LabelRequirement>);
@@ -71,6 +74,21 @@ impl LabelSelector {
                 LabelOperator::Less(bound) => integer(value).is_some_and(|value| value < *bound),
             }
         })
+    }
+
+    /// The bytes that it takes in memory, which are many times its text where requirements are short.
+    pub fn size(&self) -> usize {
+        let text = |text: &String| text.capacity() + ALLOCATION;
+        let requirement = |LabelRequirement { key, operator }: &LabelRequirement| match operator {
+            LabelOperator::In(values) | LabelOperator::NotIn(values) => {
+                text(key) + values.capacity() * size_of::<String>() + values.iter().map(text).sum::<usize>()
+            }
+            LabelOperator::Exists
+            | LabelOperator::DoesNotExist
+            | LabelOperator::Greater(_)
+            | LabelOperator::Less(_) => text(key),
+        };
+        self.0.capacity() * size_of::<LabelRequirement>() + self.0.iter().map(requirement).sum::<usize>()
     }
 
     /// Whether the selector has no requirement and matches every object.

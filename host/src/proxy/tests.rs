@@ -70,6 +70,8 @@ struct FixtureConfig {
     metrics: Arc<CacheMetrics>,
     /// The most bytes of their histories.
     watch_memory: usize,
+    /// What is held for whom.
+    ledger: Ledger,
 }
 
 fn upstream(server: &ApiServer) -> UpstreamConfig {
@@ -90,6 +92,7 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
         disk: None,
         metrics: Arc::default(),
         watch_memory: 128 << 20,
+        ledger: Ledger::new(256 << 20),
     };
     adjust(&mut setup);
     let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
@@ -100,7 +103,7 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let caches =
         Caches { upstream: Some(upstream.clone()), views: views.clone(), local_status: None, metrics: setup.metrics };
     let parts = ProxyParts {
-        ledger: Ledger::new(256 << 20),
+        ledger: setup.ledger.clone(),
         upstream,
         serving: served,
         views,

@@ -302,10 +302,13 @@ impl Views {
         }
         let (charge, of_store) = open.charge(&self.ledger, opener.owner, key)?;
         if !open.make_room(opener.owner) {
-            tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
+            if self.ledger.should_log(opener.owner) {
+                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
+            }
             return Ok(None);
         }
         let Some(store) = self.stores.open(&key.reader, &key.collection) else { return Ok(None) };
+        of_store.iter().for_each(|charge| OpenViews::limit_store(&store, &self.ledger, charge));
         let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
         let counters = self.metrics.counters(&key.collection.resource);
         let view = Arc::new(View::new(store, handed_out, counters, self.watch_memory.clone()));

@@ -4,6 +4,9 @@ use weir_document::Path;
 use weir_kube::{FieldSelector, FieldSupport, LabelSelector, ResourceRequest};
 use weir_store::cache::{Object, ObjectFormat};
 
+/// The longest text of a selector that views evaluate. Views and open watches keep what it is parsed into.
+const MAX_TEXT: usize = 1024;
+
 /// Selects objects of a view, evaluated on the unfiltered object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestSelector {
@@ -13,7 +16,8 @@ pub(crate) struct RequestSelector {
 }
 
 impl RequestSelector {
-    /// Returns the selector of a request, with the name in its path; `None` if only the API server can evaluate it.
+    /// Returns the selector of a request, with the name in its path; `None` if only the API server can evaluate it, or if it is
+    /// longer than [`MAX_TEXT`].
     pub(crate) fn of(request: &ResourceRequest) -> Option<Self> {
         let options = request.options.as_ref().ok()?;
         if options.fields.support(&request.resource, request.is_namespaced()) != FieldSupport::Evaluated {
@@ -21,7 +25,16 @@ impl RequestSelector {
         }
         // A path `namespaces/<name>` names a namespace, which is not in one.
         let namespace = request.namespace.clone().filter(|_| request.is_namespaced());
+        let text = options.labels.to_string().len() + options.fields.to_string().len();
+        if text + namespace.as_ref().map_or(0, String::len) > MAX_TEXT {
+            return None;
+        }
         Some(Self { namespace, labels: options.labels.clone(), fields: options.fields.clone() })
+    }
+
+    /// The bytes that it takes in memory.
+    pub(crate) fn size(&self) -> usize {
+        self.namespace.as_ref().map_or(0, String::len) + self.labels.size() + self.fields.size()
     }
 
     /// Whether the selector matches every object.
@@ -47,5 +60,28 @@ impl RequestSelector {
                 .unwrap_or_default(),
         };
         self.fields.matches(field) && self.labels.matches(|label| document.label(label).ok().flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_kube::RequestInfo;
+
+    use super::*;
+
+    fn of(query: &str) -> Option<RequestSelector> {
+        let path = format!("/api/v1/services?{query}").parse().unwrap();
+        RequestSelector::of(RequestInfo::parse(&http::Method::GET, &path).unwrap().resource().unwrap())
+    }
+
+    #[test]
+    fn a_long_selector_is_not_evaluated_here_and_a_short_one_counts_with_what_it_is_parsed_into() {
+        assert_eq!(of("").unwrap().size(), 0);
+        for key in ["labelSelector=a", "fieldSelector=metadata.name%3Da"] {
+            assert!(of(key).is_some() && of(&format!("{key}{}", "a".repeat(1100))).is_none(), "{key}");
+        }
+        let requirements = of(&format!("labelSelector={}", ["a"; 500].join(","))).unwrap();
+        assert!(requirements.size() >= 500 * (size_of::<String>() + 1), "{}", requirements.size());
+        assert!(requirements.size() <= 128 << 10, "{}", requirements.size());
     }
 }

@@ -10,9 +10,6 @@ use weir_upstream::Identity;
 
 use crate::config::CachedResources;
 
-/// The longest selectors that name a store.
-const MAX_SELECTORS: usize = 1024;
-
 /// How wide a reflector of a resource is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopePolicy {
@@ -88,10 +85,9 @@ pub(super) fn collection(reader: &StoreReader, request: &ResourceRequest) -> Opt
         "secrets" | "configmaps" => request.namespace.is_some() && selects("metadata.name"),
         _ => selects("metadata.name"),
     };
-    // In their normal form: two spellings of a selector share a store. The names of stores live longer than a request.
+    // In their normal form: two spellings of a selector share a store. They are short, see `request_selector.rs`.
     let (fields, labels) = (options.fields.to_string(), options.labels.to_string());
-    let is_short = fields.len() + labels.len() <= MAX_SELECTORS;
-    (is_narrow && is_short).then(|| Collection::narrowed(request, &fields, &labels))
+    is_narrow.then(|| Collection::narrowed(request, &fields, &labels))
 }
 
 /// The collections that hold all that a read selects, and more: narrowest first. What a user has listed in full holds its

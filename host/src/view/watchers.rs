@@ -57,6 +57,11 @@ impl Watchers {
         self.table().watches.len()
     }
 
+    /// The bytes of the selectors whose verdicts events remember.
+    pub(super) fn selector_bytes(&self) -> usize {
+        self.table().selectors.iter().map(RequestSelector::size).sum()
+    }
+
     fn open(&self, selector: &RequestSelector, close: CancellationToken) -> (u64, Arc<WatchProgress>, Option<usize>) {
         let position = AtomicU64::new(NOT_YET);
         let progress = Arc::new(WatchProgress { position, late: AtomicBool::new(false), close });

@@ -14,7 +14,7 @@
 //! Memory: redb's page cache (4 MiB), and per store the position of its segments. The objects are those of the store.
 //!
 //! ```text
-//! cache ─► commit, limit, waiting, value_index ─► state ─► recovery ─► database ─► storage
+//! cache ─► commit, limit, waiting, known_names, value_index ─► state ─► recovery ─► database ─► storage
 //!                             └─► persisted ─► segment, store_row, seal ─► config, error
 //! ```
 
@@ -23,6 +23,7 @@ mod commit;
 mod config;
 mod database;
 mod error;
+mod known_names;
 mod limit;
 mod metrics;
 mod persisted;

@@ -67,6 +67,12 @@ pub enum ReflectorError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The objects exceed what is left of the memory of the user that they are for.
+    #[error("listing {resource} failed: its objects exceed what is left of this user's share of Weir's memory")]
+    NoRoom {
+        /// The resource.
+        resource: GroupResource,
+    },
     /// The daemon runs without an API server.
     #[error("listing {resource} failed: no API server is configured")]
     NoServer {
@@ -81,7 +87,7 @@ impl ReflectorError {
     pub fn needs_operator_action(&self) -> bool {
         match self {
             Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Rejected { .. } => true,
-            Self::NotServed { .. } | Self::TooLarge { .. } | Self::NoServer { .. } => true,
+            Self::NotServed { .. } | Self::TooLarge { .. } | Self::NoRoom { .. } | Self::NoServer { .. } => true,
             Self::Unavailable { .. } | Self::InvalidResponse { .. } => false,
         }
     }

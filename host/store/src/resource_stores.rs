@@ -244,13 +244,15 @@ impl Inner {
         let opened = opened(Some(persist));
         self.spawn(stop.clone(), async move {
             match disk.restore(&name, confidentiality).await {
-                Some(snapshot) => {
+                Some(snapshot)
+                    if store.room().allows(snapshot.objects.values().map(|object| object.bytes.len()).sum()) =>
+                {
                     store.set_refused(disk.store_status(&name).is_some_and(|status| status.refused));
                     let (objects, version) = (snapshot.objects.size(), snapshot.version);
                     tracing::info!(store = %name, objects, version, "store restored from disk");
                     reflector.run_restored(snapshot, disk.other_cluster()).await;
                 }
-                None => reflector.run().await,
+                _ => reflector.run().await,
             }
         });
         Some(opened)

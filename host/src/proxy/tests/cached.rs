@@ -320,7 +320,7 @@ impl FixtureConfig {
             client: upstream.client(),
             metrics,
             watch_memory,
-            ledger: Ledger::new(256 << 20),
+            ledger: self.ledger.clone(),
         };
         (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
     }

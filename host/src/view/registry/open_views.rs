@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::GroupResource;
-use weir_store::StoreReader;
 use weir_store::cache::Collection;
+use weir_store::{ReflectorError, StoreHandle, StoreReader};
 
 use crate::ledger::{Charge, Ledger, OverShare, Owner, Use};
 use crate::view::state::View;
@@ -91,13 +91,26 @@ impl OpenView {
         self.charge.owner() == owner
     }
 
+    /// What it and its store cost.
+    fn cost(&self) -> u64 {
+        self.charge.bytes() + self.store.as_ref().map_or(0, |store| store.bytes())
+    }
+
+    /// Whether its store was refused the room for its list: it would fetch as much again and again.
+    fn has_no_room(&self) -> bool {
+        let state = self.view.reflector_state();
+        let is_refused = matches!(state.borrow().error, Some(ReflectorError::NoRoom { .. }));
+        is_refused && self.store.is_some()
+    }
+
     /// Counts what it and its store cost now.
     fn recount(&self, key: &ViewKey) {
         let objects = self.view.snapshot().objects.size() as u64;
-        self.charge.set(VIEW + KEY_COPIES * key.bytes() + OBJECT * objects);
+        let selectors = self.view.watchers().selector_bytes() as u64;
+        self.charge.set(VIEW + KEY_COPIES * key.bytes() + OBJECT * objects + selectors);
         if let Some(store) = &self.store {
             let status = self.view.store.status();
-            let filled = status.bytes as u64 + OBJECT * status.objects as u64;
+            let filled = (status.bytes as u64 + OBJECT * status.objects as u64).max(status.arriving as u64);
             store.set(if status.synced { filled } else { filled.max(UNFILLED) });
         }
     }
@@ -147,7 +160,9 @@ impl OpenViews {
     ) -> Result<(Charge, Option<Arc<Charge>>), OverShare> {
         loop {
             let charged = self.try_charge(ledger, owner, key);
-            if charged.is_ok() || !self.close_unread(|found| found.is_of(owner), "its user's share is used up") {
+            // Nothing that is closed ends a penalty.
+            let is_final = matches!(charged, Ok(_) | Err(OverShare::Penalty { .. }));
+            if is_final || !self.close_unread(|found| found.is_of(owner), "its user's share is used up") {
                 return charged;
             }
         }
@@ -186,23 +201,56 @@ impl OpenViews {
         }
     }
 
+    /// Bounds the lists of a store by the share of its owner, as long as it is this owner's.
+    pub(super) fn limit_store(store: &StoreHandle, ledger: &Ledger, charge: &Arc<Charge>) {
+        let (ledger, charge) = (ledger.clone(), Arc::downgrade(charge));
+        store.room().limit(move |bytes| {
+            let Some(charge) = charge.upgrade().filter(|charge| charge.bytes() < bytes) else { return true };
+            let grown = charge.grow_to(bytes);
+            if matches!(grown, Err(OverShare::OfOwner { .. })) {
+                ledger.penalize(charge.owner());
+            }
+            grown.is_ok()
+        });
+    }
+
     /// Counts what all views cost now. Views of an owner that has outgrown its share are closed: first those that nobody
-    /// watches, then the largest ones.
+    /// watches, then the largest ones. So are those whose lists do not fit. The same for the share of all owners but the daemon and node components.
     pub(super) fn recount(&mut self, ledger: &Ledger) {
         self.views.iter().for_each(|(key, found)| found.recount(key));
+        let refused: Vec<_> =
+            self.views.iter().filter(|(_, found)| found.has_no_room()).map(|(key, _)| key.clone()).collect();
+        refused.iter().for_each(|key| self.close(key, "its list exceeds what is left of its user's share"));
         let owners: HashSet<_> = self.views.values().map(|found| found.charge.owner().clone()).collect();
         for owner in owners.iter().filter(|owner| ledger.excess(owner) > 0) {
-            let cost = |found: &OpenView| found.charge.bytes() + found.store.as_ref().map_or(0, |store| store.bytes());
             let own = self.views.iter().filter(|(_, found)| found.is_of(owner));
-            let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), cost(found), key.clone())).collect();
+            let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), found.cost(), key.clone())).collect();
             own.sort_by_key(|(is_idle, cost, _)| (*is_idle, *cost));
             while ledger.excess(owner) > 0
                 && let Some((_, bytes, key)) = own.pop()
             {
-                tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
+                if ledger.should_log(owner) {
+                    tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
+                }
                 self.close(&key, "its user's share is used up");
                 ledger.penalize(owner);
             }
+        }
+        self.close_for_others(ledger);
+    }
+
+    /// Closes views until the share of all owners but the daemon and node components is kept: first those that nobody watches,
+    /// then the largest ones of who has most.
+    fn close_for_others(&mut self, ledger: &Ledger) {
+        while ledger.excess_of_others() > 0 {
+            let others = self.views.iter().filter(|(_, found)| !found.charge.owner().is_reserved());
+            let rank = |found: &OpenView| (!found.is_watched(), ledger.used(found.charge.owner()), found.cost());
+            let Some((key, found)) = others.max_by_key(|(_, found)| rank(found)) else { return };
+            let (key, owner, bytes) = (key.clone(), found.charge.owner().clone(), found.cost());
+            if ledger.should_log(&owner) {
+                tracing::warn!(collection = %key.collection, component = key.label(), bytes, "view closed: the share of all users in Weir's memory is used up");
+            }
+            self.close(&key, "the share of all users is used up");
         }
     }
 

@@ -7,9 +7,10 @@ use weir_kube::Encoding;
 
 use super::collection::ObjectContent;
 use super::decode::{self, PageDecoder};
+use super::list_room::ListRoom;
 use super::object::{Object, ObjectFormat};
 use super::reflector::ResourceReflector;
-use super::resource_store::BESIDE;
+use super::resource_store::{BESIDE, ResourceStore};
 use super::sources::MAX_OF_PEER;
 use crate::error::ReflectorError;
 use crate::query::escaped;
@@ -44,9 +45,23 @@ struct Page {
     continue_token: Option<String>,
 }
 
+impl ResourceStore {
+    /// What bounds the lists of the store.
+    #[must_use]
+    pub fn room(&self) -> &ListRoom {
+        &self.room
+    }
+}
+
 impl ResourceReflector {
     /// Brings the store up to date: fetches what has changed if that is cheaper, else everything.
     pub(super) async fn list(&self) -> Result<(), RequestError> {
+        let result = self.list_anew().await;
+        self.store.room().end();
+        result
+    }
+
+    async fn list_anew(&self) -> Result<(), RequestError> {
         let listed = match self.changed_objects().await? {
             Some(listed) => listed,
             None => self.pages(ListForm::Objects, "").await?,
@@ -61,7 +76,9 @@ impl ResourceReflector {
     /// The present resourceVersion of the API server.
     pub(super) async fn newest_version(&self) -> Result<u64, RequestError> {
         let path = self.collection.path_with("limit=1");
-        Ok(self.page(ListForm::Objects, &path, self.max_list()).await?.version)
+        let page = self.page(ListForm::Objects, &path, 0).await;
+        self.store.room().end();
+        Ok(page?.version)
     }
 
     /// Lists all pages. `more` are further parameters, each with a leading `&`.
@@ -76,8 +93,7 @@ impl ResourceReflector {
                 // The token contains the version.
                 Some(token) => format!("limit={limit}&continue={}", escaped(token)),
             };
-            let room = self.max_list().saturating_sub(bytes);
-            let mut page = self.page(form, &self.collection.path_with(&parameters), room).await?;
+            let mut page = self.page(form, &self.collection.path_with(&parameters), bytes).await?;
             bytes = bytes.saturating_add(page.objects.iter().map(|object| object.bytes.len() + BESIDE).sum());
             self.check_size(bytes)?;
             empty = if page.objects.is_empty() { empty + 1 } else { 0 };
@@ -129,13 +145,20 @@ impl ResourceReflector {
         }
     }
 
-    /// Refuses a list that takes too much memory.
+    /// Refuses a list that takes too much memory, or more than is left to whom the store is for.
     fn check_size(&self, bytes: usize) -> Result<(), RequestError> {
-        if bytes <= self.max_list() { Ok(()) } else { Err(self.too_large()) }
+        if bytes > self.max_list() {
+            return Err(self.too_large());
+        }
+        let resource = self.collection.resource.clone();
+        let no_room = || RequestError::Other(ReflectorError::NoRoom { resource });
+        self.store.room().arrive(bytes).then_some(()).ok_or_else(no_room)
     }
 
-    /// Requests a page of at most `room` bytes. They count while they arrive: a server need not heed `limit`, and peers do not.
-    async fn page(&self, form: ListForm, path: &str, mut room: usize) -> Result<Page, RequestError> {
+    /// Requests a page of a list of which `before` bytes are there. They count while they arrive: a server need not heed
+    /// `limit`, and peers do not.
+    async fn page(&self, form: ListForm, path: &str, before: usize) -> Result<Page, RequestError> {
+        let mut room = self.max_list().saturating_sub(before);
         let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
         let response = self.client().get(path, self.accept(form), true).await?;
         let received = self.store.received();
@@ -143,9 +166,9 @@ impl ResourceReflector {
         let mut chunks = chunks.counted(received.clone());
         let mut decoder = PageDecoder::new(self.encoding);
         let mut items = Vec::new();
-        let (mut counted, mut size) = (0, 0);
+        let (mut counted, mut size) = (0, before);
         loop {
-            let before = received.bytes();
+            let earlier = received.bytes();
             match tokio::time::timeout(self.timing.response_timeout, chunks.next()).await {
                 Ok(Ok(Some(chunk))) => {
                     room = room.checked_sub(chunk.len()).ok_or_else(|| self.too_large())?;
@@ -163,7 +186,7 @@ impl ResourceReflector {
                 }
             }
             if let Some(uplink) = self.uplink() {
-                uplink.take(received.bytes().saturating_sub(before)).await;
+                uplink.take(received.bytes().saturating_sub(earlier)).await;
             }
         }
         decoder.finish();

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::event::StoreEvent;
 use super::gaps::{Gaps, deletion_versions};
 use super::history::{History, HistoryGap};
+use super::list_room::ListRoom;
 use super::object::{Object, ObjectFormat};
 use super::snapshot::{Delta, Snapshot};
 use super::store_status::StoreStatus;
@@ -53,6 +54,7 @@ pub struct ResourceStore {
     /// The highest version that a reader waits for.
     wanted: watch::Sender<u64>,
     trust: Trust,
+    pub(super) room: ListRoom,
 }
 
 /// The objects are those of the API server, as far as the reflector has followed it.
@@ -82,6 +84,7 @@ impl ResourceStore {
             gaps: Gaps::default(),
             wanted: watch::Sender::new(0),
             trust: Trust::default(),
+            room: ListRoom::default(),
         }
     }
 
@@ -154,6 +157,7 @@ impl ResourceStore {
         StoreStatus {
             objects: snapshot.objects.size(),
             bytes,
+            arriving: self.room.arriving(),
             version: snapshot.version,
             synced: state.synced,
             stale: self.is_stale(),

@@ -12,6 +12,8 @@ pub struct StoreStatus {
     pub objects: usize,
     /// The bytes of the objects.
     pub bytes: usize,
+    /// The bytes of a list that is on its way.
+    pub arriving: usize,
     /// The resourceVersion.
     pub version: u64,
     /// Whether the objects are complete.

@@ -188,7 +188,7 @@ impl DiskCache {
         value.bytes.len() <= MAX_VALUE && self.set(name, Some(PendingValue { value, confidential }))
     }
 
-    /// Removes a value.
+    /// Removes a value. The removal of what is not there costs nothing.
     pub async fn remove(self: &Arc<Self>, name: &str) {
         if self.set(name, None) {
             self.commit(false).await;
@@ -216,6 +216,9 @@ impl DiskCache {
 
     fn set(&self, name: &str, value: Option<PendingValue>) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if value.is_none() && !waiting.may_exist(name) {
+            return false;
+        }
         let fits = waiting.insert(name.to_owned(), value);
         let is_half_full = waiting.is_half_full();
         drop(waiting);

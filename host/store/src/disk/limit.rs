@@ -15,6 +15,7 @@ use super::error::DiskError;
 use super::state::DiskState;
 use super::store_row::StoreRow;
 use super::value_index::ValueIndex;
+use super::waiting::WaitingValues;
 use weir_upstream::clock;
 
 /// How often the file is compacted at most: that rewrites much of it.
@@ -102,10 +103,23 @@ impl DiskState {
         Ok(())
     }
 
+    /// Takes the values that came since the last commit, and tells those that come from now on what is on disk.
+    fn gather_waiting(&self, index: &ValueIndex) -> WaitingValues {
+        let mut waiting = self.waiting();
+        waiting.note_names(index.names(), &self.values);
+        waiting.take()
+    }
+
     /// Gathers the values that this commit writes, and makes room for them: returns the names of those that it removes.
     pub(super) fn take_superfluous(&mut self, database: &Database) -> Result<Vec<String>, DiskError> {
-        let waiting = std::mem::take(&mut *self.waiting());
+        let mut index = match self.index.take() {
+            Some(index) => index,
+            None => ValueIndex::load(database)?,
+        };
+        let waiting = self.gather_waiting(&index);
         self.values.append(waiting);
+        // A commit for nothing wears flash.
+        self.values.retain_removals(|name| index.contains(name));
         let dropped = self.values.take_dropped();
         if dropped > 0 {
             tracing::warn!(
@@ -113,12 +127,8 @@ impl DiskState {
                 "responses and permissions were not written to the watch cache on disk, too many bytes wait for it"
             );
         }
-        let mut index = match self.index.take() {
-            Some(index) => index,
-            None => ValueIndex::load(database)?,
-        };
         index.note_outage(self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing()));
-        let mut gone = if self.values.clears_clients() { index.take_clients() } else { Vec::new() };
+        let mut gone = index.take_cleared(&self.values);
         index.add(&self.values);
         if self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
             self.swept = Some(Instant::now());

@@ -33,6 +33,12 @@ impl ValueClass {
     }
 }
 
+/// Whether a value is what the API server has said of the credential of a node component. Whoever sends a token chooses the
+/// name of one.
+pub(super) fn is_node_permission(name: &str) -> bool {
+    name.strip_prefix("node/").is_some_and(|rest| ValueClass::of(rest) == ValueClass::Grants)
+}
+
 /// The owner of a value for clients: `client/OWNER/…`.
 pub(super) fn owner(name: &str) -> &str {
     name.strip_prefix("client/").and_then(|rest| rest.split_once('/')).map_or("", |(owner, _)| owner)

@@ -86,9 +86,19 @@ impl ValueIndex {
         self.entries.values().map(|entry| entry.weight).sum()
     }
 
-    /// Takes out all that was kept for clients, permissions included.
-    pub(super) fn take_clients(&mut self) -> Vec<String> {
-        self.take(|name, _| ValueClass::of(name).is_of_client())
+    /// The names of all values.
+    pub(super) fn names(&self) -> impl ExactSizeIterator<Item = &String> {
+        self.entries.keys()
+    }
+
+    /// Whether there is a value of this name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// Takes out the values that have to go because more was to be removed than fits in memory.
+    pub(super) fn take_cleared(&mut self, values: &WaitingValues) -> Vec<String> {
+        self.take(|name, _| values.clears(name))
     }
 
     /// Takes out the values that have expired at this time.

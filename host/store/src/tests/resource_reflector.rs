@@ -312,12 +312,13 @@ async fn a_version_that_may_never_exist_costs_one_short_watch() {
     assert_ne!(seen[1], seen[0], "the next watch lasts");
 }
 
-#[tokio::test]
-async fn a_page_counts_while_it_arrives() {
+const NODE_POOLS: &str = "/apis/apps.openyurt.io/v1beta1/nodepools";
+
+/// An API server whose lists never end: only who counts before the end of a page gives one up.
+async fn endless_lists() -> ApiServer {
     let api = ApiServer::builder().start().await.unwrap();
-    // It never ends: only who counts before its end gives it up.
     api.on_request(|request| match request.path.as_str() {
-        "/apis/apps.openyurt.io/v1beta1/nodepools" => {
+        NODE_POOLS => {
             let item = r#"{"metadata":{"name":"a","resourceVersion":"1"},"x":"y"},"#.repeat(100);
             let head = r#"{"kind":"NodePoolList","apiVersion":"apps.openyurt.io/v1beta1","metadata":{"resourceVersion":"9"},"items":["#;
             let more = futures_util::stream::repeat(item).map(bytes::Bytes::from);
@@ -329,9 +330,32 @@ async fn a_page_counts_while_it_arrives() {
         }
         _ => Action::Serve,
     });
-    let reflected =
-        reflect(api, "/apis/apps.openyurt.io/v1beta1/nodepools", ReflectorTiming { max_list: 1 << 20, ..TIMING }, None);
+    api
+}
+
+#[tokio::test]
+async fn a_page_counts_while_it_arrives() {
+    let api = endless_lists().await;
+    let reflected = reflect(api, NODE_POOLS, ReflectorTiming { max_list: 1 << 20, ..TIMING }, None);
     let mut state = reflected.store.state();
     let failed = within(state.wait_for(|state| state.error.is_some())).await.unwrap().error.clone().unwrap();
     assert!(failed.to_string().contains("its objects exceed 1048576 bytes"), "{failed}");
+}
+
+#[tokio::test]
+async fn a_list_ends_where_its_reader_has_no_room_left() {
+    let api = endless_lists().await;
+    let reflected = reflect(api, NODE_POOLS, TIMING, None);
+    let (seen, mut most) = tokio::sync::watch::channel(0);
+    let store = reflected.store.clone();
+    reflected.store.room().limit(move |bytes| {
+        seen.send_modify(|seen| *seen = bytes.max(*seen));
+        // What has arrived is what the store reports.
+        store.status().arriving as u64 == bytes && bytes <= 1 << 20
+    });
+    let mut state = reflected.store.state();
+    let failed = within(state.wait_for(|state| state.error.is_some())).await.unwrap().error.clone().unwrap();
+    assert!(matches!(failed, crate::ReflectorError::NoRoom { .. }), "{failed}");
+    let most = *most.borrow_and_update();
+    assert!((1 << 20..4 << 20).contains(&most), "{most}");
 }

@@ -10,6 +10,7 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 
+use super::table::AnswerTable;
 use super::{Answer, AnswerKey, AnswerMemory, MAX_RESPONSE};
 use crate::ledger::{Charge, Use};
 use crate::proxy::body::{AbortError, ResponseBody};
@@ -66,6 +67,11 @@ impl CopyPlace {
         // Dropping a place gives the name back: one is made only of a name that was taken.
         is_first.then(|| Self { name, copies, charge })
     }
+
+    /// Takes so many bytes in all: what the owner has not read for a while gives way. Returns false if they never fit.
+    fn grow_to(&self, bytes: u64, table: &mut AnswerTable) -> bool {
+        table.with_room(self.charge.owner(), &self.name, bytes, || self.charge.grow_to(bytes)).is_some()
+    }
 }
 
 impl Drop for CopyPlace {
@@ -93,9 +99,10 @@ impl Body for Recorder {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
-                if let (Some(data), Some(copy)) = (frame.data_ref(), &mut self.copy) {
+                let Self { memory, copy, .. } = &mut *self;
+                if let (Some(data), Some(copy)) = (frame.data_ref(), copy) {
                     let length = copy.body.len() + data.len();
-                    match length <= MAX_RESPONSE && copy.place.charge.grow_to(length as u64).is_ok() {
+                    match length <= MAX_RESPONSE && copy.place.grow_to(length as u64, &mut memory.recent()) {
                         true => copy.body.extend_from_slice(data),
                         false => self.copy = None,
                     }
@@ -149,6 +156,38 @@ mod tests {
         *failed.status_mut() = StatusCode::FORBIDDEN;
         memory.record(key.clone(), failed, Some).into_body().collect().await.unwrap();
         assert_eq!(memory.get(&key).await.unwrap().body, "{}");
+    }
+
+    /// Kubelet gets new ConfigMaps for months, and others change.
+    #[tokio::test]
+    async fn a_full_memory_remembers_what_is_new_and_what_has_changed() {
+        let ledger = Ledger::new(320 << 20);
+        let memory = AnswerMemory::new(None, ledger.clone());
+        let key = |n: u8| AnswerKey {
+            name: n.to_string(),
+            owner: Owner::Client("a".into()),
+            confidential: false,
+            expires: clock::now() + Duration::from_secs(60),
+            interval: Duration::ZERO,
+        };
+        let receive = async |n: u8, body: Vec<u8>| {
+            let response = memory.record(key(n), Response::new(full(Bytes::from(body))), Some);
+            response.into_body().collect().await.unwrap();
+        };
+        for n in 0..30 {
+            receive(n, vec![n; 1 << 20]).await;
+            assert_eq!(memory.get(&key(n)).await.map(|answer| answer.body.len()), Some(1 << 20), "{n}");
+        }
+        for n in [29, 27, 28] {
+            receive(n, vec![100; 1 << 20]).await;
+            assert_eq!(memory.get(&key(n)).await.unwrap().body[0], 100, "{n} has changed");
+        }
+        receive(29, vec![101; 5 << 20]).await;
+        receive(29, vec![102; 6 << 20]).await;
+        assert_eq!(memory.get(&key(29)).await.unwrap().body[0], 102, "both do not fit at a time");
+        receive(30, vec![1; 9 << 20]).await;
+        assert!(memory.get(&key(30)).await.is_none() && memory.get(&key(29)).await.is_some(), "it never fits");
+        assert!(ledger.used(&Owner::Client("a".into())) <= ledger.share() / 4);
     }
 
     /// Fifty clients that ask for the same large document at a time cost one copy of it.

@@ -3,9 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::SystemTime;
+
+use weir_upstream::clock;
 
 use super::Recent;
-use crate::ledger::{Charge, Ledger, Owner, Use};
+use crate::ledger::{Charge, Ledger, OverShare, Owner, Use};
 
 /// What an entry takes beside its name and its body.
 const ENTRY: usize = 1 << 10;
@@ -25,6 +28,12 @@ struct Entry {
     recent: Recent,
     read: u64,
     charge: Charge,
+}
+
+impl Entry {
+    fn ends_by(&self, time: SystemTime) -> bool {
+        self.recent.answer.expires <= time
+    }
 }
 
 impl AnswerTable {
@@ -48,15 +57,9 @@ impl AnswerTable {
     pub(super) fn insert(&mut self, owner: &Owner, name: &str, recent: Recent) -> bool {
         self.remove(name);
         let bytes = (2 * name.len() + recent.answer.body.len() + ENTRY) as u64;
-        let charge = loop {
-            match self.ledger.charge(owner, Use::Answers, bytes) {
-                Ok(charge) => break charge,
-                Err(_) => match self.oldest(owner) {
-                    Some(oldest) => self.remove(&oldest),
-                    None => return false,
-                },
-            }
-        };
+        let ledger = self.ledger.clone();
+        let charge = self.with_room(owner, name, bytes, || ledger.charge(owner, Use::Answers, bytes));
+        let Some(charge) = charge else { return false };
         let name: Arc<str> = name.into();
         self.next += 1;
         self.by_owner.entry(owner.clone()).or_default().insert(self.next, name.clone());
@@ -64,8 +67,39 @@ impl AnswerTable {
         true
     }
 
-    fn oldest(&self, owner: &Owner) -> Option<Arc<str>> {
-        self.by_owner.get(owner)?.first_key_value().map(|(_, name)| name.clone())
+    /// Charges an owner for something of so many bytes in all. What the owner has gives way until there is room. `None`: it
+    /// never fits.
+    pub(super) fn with_room<T>(
+        &mut self,
+        owner: &Owner,
+        name: &str,
+        bytes: u64,
+        charge: impl Fn() -> Result<T, OverShare>,
+    ) -> Option<T> {
+        let may_fit = bytes <= self.ledger.share_of_answers(owner);
+        while may_fit {
+            match charge() {
+                Ok(charged) => return Some(charged),
+                Err(_) if self.give_way(owner, name) => {}
+                Err(_) => break,
+            }
+        }
+        None
+    }
+
+    /// Removes what has expired of an owner, or else what it has not read for the longest time; what is kept under this name
+    /// goes last, since it is about to be replaced. Returns false if nothing is left.
+    fn give_way(&mut self, owner: &Owner, name: &str) -> bool {
+        let Some(names) = self.by_owner.get(owner) else { return false };
+        let now = clock::now();
+        let is_expired = |name: &&Arc<str>| self.entries.get(*name).is_some_and(|entry| entry.ends_by(now));
+        let mut gone: Vec<_> = names.values().filter(is_expired).cloned().collect();
+        if gone.is_empty() {
+            let oldest = names.values().find(|known| ***known != *name).or_else(|| names.values().next());
+            gone.extend(oldest.cloned());
+        }
+        gone.iter().for_each(|name| self.remove(name));
+        !gone.is_empty()
     }
 
     pub(super) fn remove(&mut self, name: &str) {
@@ -81,7 +115,7 @@ impl AnswerTable {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::time::Duration;
 
     use bytes::Bytes;
     use http::{HeaderMap, StatusCode};
@@ -92,7 +126,7 @@ mod tests {
 
     fn recent(bytes: usize) -> Recent {
         let (status, headers, body) = (StatusCode::OK, HeaderMap::new(), Bytes::from(vec![0; bytes]));
-        let answer = Arc::new(Answer { status, headers, body, expires: SystemTime::UNIX_EPOCH });
+        let answer = Arc::new(Answer { status, headers, body, expires: clock::now() + Duration::from_secs(60) });
         Recent { answer, written: Instant::now(), is_written: true }
     }
 
@@ -109,8 +143,29 @@ mod tests {
         assert!(table.get("other").is_some() && table.get("1").is_none() && table.get("99").is_some());
         assert_eq!(table.entries.len(), 8, "a quarter of the share of 32 MiB, and the other owner's");
         assert!(ledger.used(&one) <= 8 << 20);
-        assert!(!table.insert(&one, "large", recent(9 << 20)));
+        assert!(
+            !table.insert(&one, "large", recent(9 << 20)) && table.get("99").is_some(),
+            "nothing makes room for it"
+        );
         drop(table);
         assert_eq!((ledger.used(&one), ledger.used(&other)), (0, 0));
+    }
+
+    #[test]
+    fn what_has_expired_gives_way_first_though_it_was_read_last() {
+        let ledger = Ledger::new(320 << 20);
+        let mut table = AnswerTable::new(ledger);
+        let owner = Owner::Client("a".into());
+        let names = ["a", "b", "c", "d", "e", "f", "g"];
+        for name in names {
+            let mut recent = recent(1 << 20);
+            if matches!(name, "f" | "g") {
+                Arc::make_mut(&mut recent.answer).expires = SystemTime::UNIX_EPOCH;
+            }
+            assert!(table.insert(&owner, name, recent));
+        }
+        assert!(table.insert(&owner, "h", recent(1 << 20)));
+        assert!(["a", "b", "c", "d", "e", "h"].iter().all(|name| table.get(name).is_some()));
+        assert!(table.get("f").is_none() && table.get("g").is_none());
     }
 }

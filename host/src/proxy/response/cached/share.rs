@@ -13,6 +13,8 @@ use crate::view::{Opener, Permit, View, Views};
 
 /// What an open watch costs beside the names in its request: its task, its buffers, its stream.
 const WATCH: u64 = 16 << 10;
+/// How often the selector of a watch is in memory: in its request, and in what it reads.
+const SELECTORS: u64 = 3;
 
 /// The view of a read, and the charge of its watch.
 type Opened = (Arc<View>, Option<Charge>);
@@ -31,7 +33,7 @@ pub(super) fn open(
     let CacheableRequest { parsed, component, caller, client, .. } = request;
     let owner = proxy.owner(caller);
     let opened = views.view(component, permit, Opener { owner: &owner, opens: opens(permit, parsed, online) });
-    match opened.and_then(|view| Ok((view, charge_watch(proxy, &owner, parsed)?))) {
+    match opened.and_then(|view| Ok((view, charge_watch(proxy, &owner, parsed, permit)?))) {
         Ok((view, charge)) => Some(Ok((view?, charge))),
         // The API server has its own bounds for lists. A watch would only be another way to the same memory.
         Err(_) if online && permit.resource().verb != Verb::Watch => None,
@@ -55,8 +57,14 @@ fn opens(permit: &Permit, request: &RequestInfo, online: bool) -> bool {
 }
 
 /// Charges the owner of a watch for it, as long as it is open.
-fn charge_watch(proxy: &Proxy, owner: &Owner, request: &RequestInfo) -> Result<Option<Charge>, OverShare> {
+fn charge_watch(
+    proxy: &Proxy,
+    owner: &Owner,
+    request: &RequestInfo,
+    permit: &Permit,
+) -> Result<Option<Charge>, OverShare> {
     let is_watch = request.resource().is_some_and(|resource| resource.verb == Verb::Watch);
     let names = 4 * request.forward.as_str().len() as u64;
-    is_watch.then(|| proxy.ledger.charge(owner, Use::Views, WATCH + names)).transpose()
+    let selectors = SELECTORS * permit.selector().size() as u64;
+    is_watch.then(|| proxy.ledger.charge(owner, Use::Views, WATCH + names + selectors)).transpose()
 }

@@ -6,8 +6,8 @@ use weir_kube::RequestInfo;
 use weir_store::StoreReader;
 
 use super::*;
-use crate::ledger::Owner;
-use crate::view::{Opener, Permit};
+use crate::ledger::{Ledger, OverShare, Owner, Use};
+use crate::view::{Opener, Permit, View};
 
 /// The names of the open views, and the number of their open watches.
 fn open(views: &Views) -> (usize, usize) {
@@ -94,4 +94,61 @@ async fn clients_that_come_at_the_same_time_share_one_view() {
         }
         assert!(views.iter().all(|view| Arc::ptr_eq(view, &views[0])), "tool-{n}");
     }
+}
+
+/// A view for an owner; it counts as watched as long as the result is kept.
+fn view(views: &Arc<Views>, component: &str, owner: &Owner) -> Result<Arc<View>, OverShare> {
+    let request = RequestInfo::parse(&http::Method::GET, &SERVICES.parse().unwrap()).unwrap();
+    let permit = Permit::reviewed(StoreReader::Daemon, &request).unwrap();
+    Ok(views.view(component, &permit, Opener { owner, opens: true })?.unwrap())
+}
+
+async fn with_ledger(ledger: &Ledger) -> (ProxyFixture, Arc<Views>) {
+    let fixture = fixture_with(|setup| {
+        setup.cached = vec!["services".parse().unwrap()];
+        setup.ledger = ledger.clone();
+    });
+    let fixture = fixture.await;
+    let views = fixture.caches.views.clone().unwrap();
+    (fixture, views)
+}
+
+/// Each of many users may be within its own share.
+#[tokio::test]
+async fn what_grows_beyond_the_share_of_all_users_closes_idle_views_then_those_of_who_has_most_and_never_a_nodes() {
+    let ledger = Ledger::new(20 << 20);
+    let (_fixture, views) = with_ledger(&ledger).await;
+    let owner = |name: &str| Owner::Client(name.into());
+    let idle = |name: &str, of: &Owner| view(&views, name, of).unwrap().closed().clone();
+    let (of_node, idle) = (idle("of-node", &Owner::Node), idle("idle", &owner("a")));
+    let [b1, b2, c] =
+        [("b-1", "b"), ("b-2", "b"), ("c", "c")].map(|(name, of)| view(&views, name, &owner(of)).unwrap());
+    let is_closed = |view: &View| view.closed().is_cancelled();
+    // Each view costs some 65 KiB.
+    let others = ledger.charge(&owner("d"), Use::Views, 0).unwrap();
+    others.set((10 << 20) - (230 << 10));
+    idle.cancelled().await;
+    assert!(![&b1, &b2, &c].into_iter().any(|view| is_closed(view)));
+    others.set((10 << 20) - (170 << 10));
+    tokio::select! {
+        () = b1.closed().cancelled() => assert!(!is_closed(&b2)),
+        () = b2.closed().cancelled() => assert!(!is_closed(&b1)),
+    }
+    assert!(!is_closed(&c), "its owner has less");
+    others.set(10 << 20);
+    c.closed().cancelled().await;
+    assert!(is_closed(&b1) && is_closed(&b2) && !of_node.is_cancelled());
+}
+
+#[tokio::test]
+async fn during_a_penalty_nothing_is_closed_in_vain() {
+    let ledger = Ledger::new(20 << 20);
+    let (_fixture, views) = with_ledger(&ledger).await;
+    let owner = Owner::Client("a".into());
+    drop(view(&views, "idle", &owner).unwrap());
+    ledger.penalize(&owner);
+    let refused = view(&views, "other", &owner).unwrap_err();
+    assert_eq!(refused, OverShare::Penalty { share: ledger.share() });
+    assert!(refused.to_string().contains(&format!("of {} bytes", 8 << 20)), "{refused}");
+    assert_eq!(open(&views), (1, 0));
 }

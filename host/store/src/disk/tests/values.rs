@@ -1,7 +1,9 @@
 //! Single values.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::storage::MemoryStorage;
 use super::*;
 use crate::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
@@ -105,4 +107,62 @@ async fn the_last_of_two_values_of_a_name_is_the_one_on_disk() {
     cache.flush().await;
     drop(cache);
     assert_eq!(start().get("node/a").await.unwrap().bytes, b"99");
+}
+
+/// Clients choose what is removed: a token that the API server refuses ends what was kept of it, which is nothing.
+#[tokio::test]
+async fn the_removal_of_what_was_never_stored_writes_nothing() {
+    let storage = MemoryStorage::new(Vec::new());
+    let metrics = Arc::<crate::disk::DiskMetrics>::default();
+    let cache = DiskCache::new(storage.config(), metrics.clone());
+    cache.put("accepted/a", value(b"a", 100), false).await;
+    // Before the names on disk are known, too.
+    cache.remove_later("accepted/garbage");
+    cache.flush().await;
+    let before = (metrics.commits(), storage.log.lock().unwrap().len());
+    for n in 0..1000 {
+        cache.remove(&format!("accepted/{n}")).await;
+        cache.remove_later(&format!("node/accepted/{n}"));
+        if n % 100 == 0 {
+            cache.flush().await;
+        }
+    }
+    cache.remove("accepted/garbage").await;
+    cache.flush().await;
+    assert_eq!((metrics.commits(), storage.log.lock().unwrap().len()), before);
+    for stored in ["accepted/a", "accepted/b"] {
+        cache.put_later(stored, value(b"b", 100), false);
+        cache.remove_later(stored);
+        cache.flush().await;
+        assert_eq!(cache.get(stored).await, None);
+    }
+    assert_eq!(metrics.commits(), before.0 + 1, "the one that never got to disk needs no commit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_costs_nobody_anything_while_the_disk_cannot_be_written() {
+    let storage = MemoryStorage::new(Vec::new());
+    let cache = DiskCache::new(storage.config(), Arc::default());
+    for name in ["accepted/a", "client/o/a", "node/accepted/a", "accepted/revoked"] {
+        cache.put(name, value(b"kept", 10_000), false).await;
+    }
+    cache.flush().await;
+    storage.capacity.store(0, Ordering::Relaxed);
+    let large = CachedValue { bytes: noise(1, 4 << 20), ..value(b"", 10_000) };
+    cache.put("client/o/large", large, false).await;
+    cache.flush().await;
+    assert!(cache.read("accepted/a").await.is_err(), "the disk is full");
+    for n in 0..100_000 {
+        let name = format!("accepted/{n:0100}");
+        cache.remove_later(&name);
+        cache.remove_later(&format!("node/{name}"));
+    }
+    cache.remove_later("accepted/revoked");
+    storage.capacity.store(u64::MAX, Ordering::Relaxed);
+    tokio::time::advance(Duration::from_secs(600)).await;
+    cache.flush().await;
+    for name in ["accepted/a", "client/o/a", "node/accepted/a"] {
+        assert_eq!(cache.get(name).await.map(|value| value.bytes), Some(b"kept".to_vec()), "{name}");
+    }
+    assert_eq!(cache.get("accepted/revoked").await, None);
 }
