@@ -179,8 +179,8 @@ async fn next_difference(differences: &mut Option<Receiver<CacheDifference>>) ->
 fn different(CacheDifference { store, peer, difference }: &CacheDifference) -> NodeEvent {
     let source = peer.as_ref().map_or_else(|| "the API server".to_owned(), |peer| format!("the Weir of node {peer}"));
     let effect = match peer {
-        Some(_) if difference.is_forged() => ", and no objects are read from that Weir until a restart",
-        _ => "",
+        Some(_) => ", and not read from that Weir for an hour, or until a restart if that happens again",
+        None => "",
     };
     let note = format!(
         "Watch cache {store}, filled by {source}, differed from the API server: {difference}. It is listed again{effect}"

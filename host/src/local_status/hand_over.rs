@@ -9,6 +9,7 @@ use weir_kube::PodStatus;
 use weir_store::StoreHandle;
 
 use super::endpoints::PodReport;
+use super::overlay::PodKey;
 use super::saved_status::SavedStatus;
 use super::state::{LocalPod, LocalStatus, State};
 
@@ -70,7 +71,7 @@ impl LocalStatus {
         self.forget_kubelet(&mut state, &mut since.unread);
         let own = state.kubelet.as_ref().map(|(_, store)| store.clone()).filter(follows);
         let mut dropped = Vec::new();
-        state.pods.retain(|uid, pod| {
+        state.pods.retain(|PodKey { uid, .. }, pod| {
             let is_gone = own.as_ref().filter(|_| pod.node == self.node).is_some_and(|store| {
                 let stored = self.pods.get(store, &pod.namespace, &pod.name);
                 stored.is_none_or(|stored| stored.metadata.uid.as_deref() != Some(uid))
@@ -127,14 +128,14 @@ impl LocalStatus {
             pod.handed_over.is_none() && (pod.is_accepted || stored().unwrap_or_default())
         };
         let taken: HashSet<_> =
-            state.pods.iter().filter(|(_, pod)| is_taken(pod)).map(|(uid, _)| uid.clone()).collect();
+            state.pods.iter().filter(|(_, pod)| is_taken(pod)).map(|(key, _)| key.clone()).collect();
         if taken.is_empty() {
             return;
         }
         let Some((version, differing)) = self.differing(&taken) else { return };
         let version = version.max(own.map_or(0, |store| store.snapshot().version));
-        for (uid, pod) in &mut state.pods {
-            if taken.contains(uid) && !differing.contains(uid) {
+        for (key, pod) in &mut state.pods {
+            if taken.contains(key) && !differing.contains(key) {
                 pod.handed_over = Some((version, Instant::now()));
             }
         }
@@ -142,7 +143,7 @@ impl LocalStatus {
 
     /// The pods whose reports change an EndpointSlice or Endpoints object, and the latest version of these. `None` while a
     /// store does not follow the API server.
-    fn differing(&self, pods: &HashSet<Arc<str>>) -> Option<(u64, HashSet<Arc<str>>)> {
+    fn differing(&self, pods: &HashSet<PodKey>) -> Option<(u64, HashSet<PodKey>)> {
         let overlay = self.overlay();
         let publishes = |namespace: &str, name: &str| self.pods.publishes_not_ready(namespace, name);
         let (mut latest, mut differing) = (0, HashSet::new());
@@ -155,11 +156,11 @@ impl LocalStatus {
             for object in snapshot.objects.values() {
                 let document = snapshot.format.document(object.bytes.clone());
                 let Ok(found) = overlay.pods_in(&document) else { continue };
-                for uid in found.into_iter().filter(|uid| pods.contains(uid)) {
+                for key in found.into_iter().filter(|key| pods.contains(key)) {
                     let mut edited = document.clone();
-                    let applied = overlay.only(&uid).apply(&mut edited, &publishes);
+                    let applied = overlay.only(&key).apply(&mut edited, &publishes);
                     if applied.is_err() || edited.is_edited() {
-                        differing.insert(uid);
+                        differing.insert(key);
                     }
                 }
             }

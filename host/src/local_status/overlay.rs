@@ -48,10 +48,17 @@ fn references(document: &Document) -> Result<&'static [References], weir_documen
     })
 }
 
-/// The report of one pod.
+/// Whose word on which pod it is: a peer may name pods of other nodes, and none of their own words may give way to it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct PodKey {
+    /// The node that reports the pod. Objects that bind it to another node are left alone.
+    pub(super) node: Arc<str>,
+    pub(super) uid: Arc<str>,
+}
+
+/// The report of one pod by one node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OverlaidPod {
-    /// The node of the pod. Objects that bind it to another node are left alone.
     pub(super) node: Arc<str>,
     /// Whether this node has the pod. An endpoint that names no node is one of it, as far as its peers can know.
     pub(super) is_own: bool,
@@ -63,7 +70,7 @@ pub(super) struct OverlaidPod {
 /// Reports by the uid of the pod, and the nodes whose other pods are not ready.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Overlay {
-    pods: HashMap<Arc<str>, OverlaidPod>,
+    pods: HashMap<Arc<str>, Vec<OverlaidPod>>,
     silent: BTreeSet<Arc<str>>,
 }
 
@@ -81,7 +88,11 @@ pub(super) type PublishesNotReady<'a> = &'a dyn Fn(&str, &str) -> bool;
 
 impl FromIterator<(Arc<str>, OverlaidPod)> for Overlay {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, OverlaidPod)>>(pods: I) -> Self {
-        Self { pods: pods.into_iter().collect(), silent: BTreeSet::new() }
+        let mut overlay = Self::default();
+        for (uid, pod) in pods {
+            overlay.pods.entry(uid).or_default().push(pod);
+        }
+        overlay
     }
 }
 
@@ -95,17 +106,20 @@ impl Overlay {
         self.pods.is_empty() && self.silent.is_empty()
     }
 
-    /// The overlay of one of its pods.
-    pub(super) fn only(&self, uid: &Arc<str>) -> Self {
-        self.pods.get(uid).map(|pod| (uid.clone(), pod.clone())).into_iter().collect()
+    /// The overlay of one of its reports.
+    pub(super) fn only(&self, PodKey { node, uid }: &PodKey) -> Self {
+        let reports = self.pods.get(uid).into_iter().flatten().filter(|pod| pod.node == *node);
+        reports.map(|pod| (uid.clone(), pod.clone())).collect()
     }
 
-    /// The pods of this overlay that a document refers to.
-    pub(super) fn pods_in(&self, document: &Document) -> Result<Vec<Arc<str>>, OverlayError> {
+    /// The reports of this overlay on pods that a document refers to.
+    pub(super) fn pods_in(&self, document: &Document) -> Result<Vec<PodKey>, OverlayError> {
         let mut found = Vec::new();
         for References { pods, .. } in references(document)? {
             let column = document.column(pods)?;
-            found.extend(column.iter().flatten().filter_map(|uid| Some(self.pods.get_key_value(uid)?.0.clone())));
+            for (uid, reports) in column.iter().flatten().filter_map(|uid| self.pods.get_key_value(uid)) {
+                found.extend(reports.iter().map(|pod| PodKey { node: pod.node.clone(), uid: uid.clone() }));
+            }
         }
         Ok(found)
     }
@@ -134,12 +148,12 @@ impl Overlay {
         }
         let version = document.resource_version()?.and_then(|version| version.parse::<u64>().ok()).unwrap_or_default();
         let find = |uid: &str, node: Option<&str>| {
-            let Some(pod) = self.pods.get(uid) else {
+            let is_bound = |pod: &&OverlaidPod| node.map_or(pod.is_own, |node| *node == *pod.node);
+            let Some(pod) = self.pods.get(uid).and_then(|reports| reports.iter().find(is_bound)) else {
                 return node.filter(|node| self.silent.contains(*node)).map(|_| &PodReport::Awaited);
             };
-            let is_bound = node.map_or(pod.is_own, |node| *node == *pod.node);
             let is_later = pod.until.is_some_and(|until| version > until);
-            (is_bound && !is_later).then_some(&pod.report)
+            (!is_later).then_some(&pod.report)
         };
         let before: Value = serde_json::from_str(&document.to_json()?)?;
         let mut after = before.clone();
@@ -152,7 +166,7 @@ impl Overlay {
             "Endpoints" => edit_endpoints(&mut after, &find, publishes(&namespace, &document.name()?)),
             _ => {
                 let node = before.pointer("/spec/nodeName").and_then(Value::as_str);
-                if let Some(report) = pods.first().and_then(|uid| find(uid, node)) {
+                if let Some(report) = pods.first().and_then(|pod| find(&pod.uid, node)) {
                     edit_pod(&mut after, report);
                 }
             }
@@ -180,6 +194,36 @@ mod tests {
             .unwrap(),
         );
         [(Arc::from("u"), OverlaidPod { node: "edge-a".into(), is_own: true, report, until })].into_iter().collect()
+    }
+
+    #[test]
+    fn the_word_of_the_node_counts_to_which_the_object_binds_the_pod_whoever_else_names_it() {
+        let report = |node: &str, is_own, address: &str| {
+            let status = json!({
+                "addresses": [address], "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            });
+            let report = PodReport::Reported(serde_json::from_value(status).unwrap());
+            (Arc::from("u"), OverlaidPod { node: node.into(), is_own, report, until: None })
+        };
+        let overlay: Overlay = [report("attacker", false, "10.6.6.6"), report("edge-a", true, "10.0.0.9")].into_iter().collect();
+        let overlay = overlay.with_silent(["edge-c".into()].into());
+        let mut unbound = slice("", 7);
+        unbound["endpoints"][0].as_object_mut().unwrap().remove("nodeName");
+        for (object, address, ready) in [
+            (slice("edge-a", 7), "10.0.0.9", "true"),
+            (slice("attacker", 7), "10.6.6.6", "true"),
+            (unbound, "10.0.0.9", "true"),
+            (slice("edge-b", 7), "10.0.0.1", "null"),
+            (slice("edge-c", 7), "10.0.0.1", "false"),
+        ] {
+            for mut document in documents(&object) {
+                overlay.apply(&mut document, &|_, _| false).unwrap();
+                let shown: Value = serde_json::from_str(&document.to_json().unwrap()).unwrap();
+                let endpoint = &shown["endpoints"][0];
+                assert_eq!(endpoint["addresses"], json!([address]), "{object}");
+                assert_eq!(endpoint["conditions"]["ready"].to_string(), ready, "{object}");
+            }
+        }
     }
 
     fn slice(node: &str, version: u64) -> Value {

@@ -19,6 +19,7 @@ use weir_store::PeerClient;
 use weir_upstream::{AnsweredBy, BackOff, Identity, Purpose, RequestHead, jitter, no_request_body};
 
 use super::endpoints::PodReport;
+use super::overlay::PodKey;
 use super::peer_lines::Lines;
 use super::state::{LocalPod, LocalStatus, PeerState, State};
 use weir_kube::PodStatus;
@@ -100,7 +101,7 @@ impl LocalStatus {
     }
 
     fn message(&self, version: u64, whole: bool) -> Bytes {
-        let pods = whole.then(|| self.state().pods.iter().filter_map(|(uid, pod)| self.told(uid, pod)).collect());
+        let pods = whole.then(|| self.state().pods.iter().filter_map(|(key, pod)| self.told(&key.uid, pod)).collect());
         let message = PeerMessage { node: self.node.to_string(), boot_id: self.boot_id.clone(), version, pods };
         let mut line = serde_json::to_vec(&message).unwrap_or_default();
         line.push(b'\n');
@@ -263,18 +264,16 @@ fn is_pod_address(address: IpAddr) -> bool {
 /// All peers together say too much.
 fn take_reports(state: &mut State, node: &Arc<str>, reports: BTreeMap<Arc<str>, PodReport>) -> Result<(), String> {
     make_room(state, node, &reports)?;
-    for (uid, pod) in state.pods.iter_mut().filter(|(_, pod)| pod.node == *node) {
-        if !reports.contains_key(uid) && !pod.is_accepted {
+    for (key, pod) in state.pods.iter_mut().filter(|(key, _)| key.node == *node) {
+        if !reports.contains_key(&key.uid) && !pod.is_accepted {
             (pod.is_accepted, pod.since) = (true, Instant::now());
         }
     }
     for (uid, report) in reports {
-        let known = state.pods.get(&uid);
-        // A pod of another node is not this peer's.
-        let is_foreign = known.is_some_and(|known| known.node != *node);
-        let is_same = known.is_some_and(|known| known.report == report && !known.is_accepted);
-        if !is_foreign && !is_same {
-            state.pods.insert(uid, LocalPod::new(node.clone(), "", "", report));
+        let key = PodKey { node: node.clone(), uid };
+        let is_same = state.pods.get(&key).is_some_and(|known| known.report == report && !known.is_accepted);
+        if !is_same {
+            state.pods.insert(key, LocalPod::new(node.clone(), "", "", report));
         }
     }
     Ok(())
@@ -288,12 +287,12 @@ fn make_room(state: &mut State, node: &Arc<str>, reports: &BTreeMap<Arc<str>, Po
     let Some(room) = room.checked_sub(reports.len()) else {
         return Err(format!("with it, all peers together name more than {MAX_ALL_PODS} pods"));
     };
-    let former = state.pods.iter().filter(|(uid, pod)| pod.node == *node && !reports.contains_key(*uid));
-    let mut former: Vec<_> = former.map(|(uid, pod)| (pod.since, uid.clone())).collect();
+    let former = state.pods.iter().filter(|(key, _)| key.node == *node && !reports.contains_key(&key.uid));
+    let mut former: Vec<_> = former.map(|(key, pod)| (pod.since, key.clone())).collect();
     former.sort_unstable();
     let superfluous = former.len().saturating_sub(room);
-    for (_, uid) in former.drain(..superfluous) {
-        state.pods.remove(&uid);
+    for (_, key) in former.drain(..superfluous) {
+        state.pods.remove(&key);
     }
     Ok(())
 }
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_replaces_its_own_pods_only() {
+    fn a_peer_replaces_its_own_words_only_and_silences_nobody() {
         let mut state = State::default();
         let report = || PodReport::Awaited;
         let nodes: [Arc<str>; 2] = ["a".into(), "b".into()];
@@ -377,9 +376,8 @@ mod tests {
         };
         take(0, &["1", "2"]);
         take(1, &["1", "3"]);
-        let node = |state: &State, uid: &str| state.pods[uid].node.to_string();
-        assert_eq!((node(&state, "1"), node(&state, "3")), ("a".to_owned(), "b".to_owned()));
         take_reports(&mut state, &nodes[0], BTreeMap::from([("1".into(), report())])).unwrap();
-        assert!(state.pods["2"].is_accepted && !state.pods["1"].is_accepted && !state.pods["3"].is_accepted);
+        let said: Vec<_> = state.pods.iter().map(|(key, pod)| (&*key.node, &*key.uid, !pod.is_accepted)).collect();
+        assert_eq!(said, [("a", "1", true), ("a", "2", false), ("b", "1", true), ("b", "3", true)]);
     }
 }

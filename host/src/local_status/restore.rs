@@ -9,6 +9,7 @@ use weir_kube::PodStatus;
 use weir_store::StoreHandle;
 
 use super::endpoints::PodReport;
+use super::overlay::PodKey;
 use super::saved_status::{SavedPod, SavedStatus, StoredPod};
 use super::state::{LocalPod, LocalStatus, Phase};
 
@@ -36,7 +37,8 @@ impl LocalStatus {
             let mut state = self.state();
             let known = store.map(|store| (reader, store));
             state.kubelet = state.kubelet.take().or(known);
-            state.pods.extend(pods);
+            let key = |uid: Arc<str>| PodKey { node: self.node.clone(), uid };
+            state.pods.extend(pods.into_iter().map(|(uid, pod)| (key(uid), pod)));
             self.publish(&state);
             self.changed.notify_one();
         }

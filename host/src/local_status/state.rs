@@ -18,7 +18,7 @@ use weir_upstream::{Upstream, clock};
 use super::endpoints::PodReport;
 use super::metrics::LocalStatusMetrics;
 use super::node_pods::NodePods;
-use super::overlay::{OverlaidPod, Overlay};
+use super::overlay::{OverlaidPod, Overlay, PodKey};
 use super::saved_status::{SavedPod, SavedReader, SavedStatus, StoredPod};
 use weir_kube::{InvalidStatus, PodStatus, StatusPatch};
 
@@ -76,8 +76,8 @@ pub(super) enum Phase {
 pub(super) struct State {
     /// The identity of kubelet, and the store from which it reads its pods; `None` until it reports a pod.
     pub(super) kubelet: Option<(StoreReader, StoreHandle)>,
-    /// The pods by uid.
-    pub(super) pods: BTreeMap<Arc<str>, LocalPod>,
+    /// The pods by the node that reports them, and uid.
+    pub(super) pods: BTreeMap<PodKey, LocalPod>,
     /// The other Weirs of the pool, by node.
     pub(super) peers: BTreeMap<Arc<str>, PeerState>,
     /// The nodes whose pods count as not ready.
@@ -225,7 +225,8 @@ impl LocalStatus {
         // The patch is the difference to what the API server has, and not to an earlier report.
         let stored = PodStatus::of(&pod)?;
         let reported = stored.patched(&patch)?;
-        let known = state.pods.get(uid);
+        let key = self.own(uid);
+        let known = state.pods.get(&key);
         if known.is_none() && reported.is_same_for_endpoints(&stored) && reported.phase == stored.phase {
             return Ok(false);
         }
@@ -236,9 +237,13 @@ impl LocalStatus {
         log_report(namespace, name, &report);
         let stored = StoredPod::of(&pod, &stored);
         let pod = LocalPod { stored, ..LocalPod::new(self.node.clone(), namespace, name, report) };
-        state.pods.insert(uid.into(), pod);
+        state.pods.insert(key, pod);
         self.publish(&state);
         Ok(true)
+    }
+
+    fn own(&self, uid: &str) -> PodKey {
+        PodKey { node: self.node.clone(), uid: uid.into() }
     }
 
     /// Notes that the API server has taken a patch. `pod` is its answer.
@@ -246,7 +251,7 @@ impl LocalStatus {
         let status = PodStatus::of(pod)?;
         let mut state = self.state();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if let Some(known) = state.pods.get_mut(uid).filter(|known| known.handed_over.is_none()) {
+        if let Some(known) = state.pods.get_mut(&self.own(uid)).filter(|known| known.handed_over.is_none()) {
             known.accept(pod, status);
             self.metrics.report("accepted");
             self.publish(&state);
@@ -269,7 +274,7 @@ impl LocalStatus {
             report: pod.report.clone(),
             until: pod.handed_over.map(|(version, _)| version),
         };
-        let overlay: Overlay = state.pods.iter().map(|(uid, pod)| (uid.clone(), overlaid(pod))).collect();
+        let overlay: Overlay = state.pods.iter().map(|(key, pod)| (key.uid.clone(), overlaid(pod))).collect();
         let overlay = overlay.with_silent(state.silent.clone());
         for name in ["awaited", "reported", "handed-over"] {
             self.metrics.set_pods(name, state.pods.values().filter(|pod| pod.state() == name).count());
@@ -302,7 +307,7 @@ impl LocalStatus {
         let state = self.state();
         let (reader, _) = state.kubelet.as_ref()?;
         let own = state.pods.iter().filter(|(_, pod)| pod.node == self.node && pod.handed_over.is_none());
-        let pods = own.map(|(uid, pod)| {
+        let pods = own.map(|(PodKey { uid, .. }, pod)| {
             let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
             let (status, stored) = (pod.report.status().cloned(), pod.stored.clone());
             (uid.to_string(), SavedPod { namespace, name, status, stored })
@@ -313,7 +318,7 @@ impl LocalStatus {
     /// The pods for `/caches`.
     pub(crate) fn to_json(&self) -> Value {
         let state = self.state();
-        let pods = state.pods.iter().map(|(uid, pod)| {
+        let pods = state.pods.iter().map(|(PodKey { uid, .. }, pod)| {
             let status = pod.report.status();
             json!({
                 "node": pod.node, "namespace": pod.namespace, "name": pod.name, "uid": uid, "state": pod.state(),

@@ -2,7 +2,7 @@
 //!
 //! An aggregated API may answer each user differently, so that no view may serve it. The groups of Kubernetes are known; for
 //! any other the APIService says. Until its answer is there, the group counts as aggregated, and requests are forwarded.
-//! Memory: one entry per group and version that a filter matches, at most [`MAX_KNOWN`].
+//! Memory: one entry per group and version that a filter matches, at most [`MAX_KNOWN`]. A client may name any version.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,11 +87,11 @@ impl ApiServices {
         }
         let name = format!("{version}.{group}");
         let mut known = self.known();
-        match known.get(&name) {
+        match known.get(&name).copied() {
             Some(ApiService::Local) => return true,
             Some(ApiService::Asked) => return false,
-            Some(ApiService::NotLocal(until)) if *until > Instant::now() => return false,
-            None if known.len() >= MAX_KNOWN => return false,
+            Some(ApiService::NotLocal(until)) if until > Instant::now() => return false,
+            None if !make_room(&mut known) => return false,
             Some(ApiService::NotLocal(_)) | None => {}
         }
         known.insert(name.clone(), ApiService::Asked);
@@ -165,6 +165,20 @@ impl ApiServices {
     }
 }
 
+/// Makes room for one more group: of those that are not local, the one that expires first goes, expired or not. `false`: there
+/// is none.
+fn make_room(known: &mut HashMap<String, ApiService>) -> bool {
+    if known.len() < MAX_KNOWN {
+        return true;
+    }
+    let expiring = known.iter().filter_map(|(name, found)| match found {
+        ApiService::NotLocal(until) => Some((*until, name)),
+        ApiService::Local | ApiService::Asked => None,
+    });
+    let first = expiring.min().map(|(_, name)| name.clone());
+    first.is_some_and(|name| known.remove(&name).is_some())
+}
+
 impl std::fmt::Debug for ApiServices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ApiServices").field("known", &self.known().len()).finish_non_exhaustive()
@@ -177,6 +191,26 @@ mod tests {
     use weir_upstream::{Upstream, UpstreamConfig};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_full_table_the_group_goes_that_is_not_local_for_the_longest_time() {
+        let mut known = HashMap::new();
+        for n in 0..MAX_KNOWN {
+            assert!(make_room(&mut known));
+            let found = if n < 10 { ApiService::Local } else { ApiService::NotLocal(Instant::now() + RECHECK) };
+            known.insert(format!("v{n}.example"), found);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        for n in 10..20 {
+            assert!(make_room(&mut known));
+            assert!(!known.contains_key(&format!("v{n}.example")));
+            known.insert(format!("more{n}.example"), ApiService::Asked);
+        }
+        assert_eq!(known.len(), MAX_KNOWN);
+        known.retain(|_, found| !matches!(found, ApiService::NotLocal(_)));
+        known.extend((0..MAX_KNOWN).map(|n| (format!("local{n}.example"), ApiService::Local)));
+        assert!(!make_room(&mut known) && known.contains_key("v0.example"));
+    }
 
     const LOCAL: &str = r#"{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"a"},
         "spec":{"groupPriorityMinimum":1,"versionPriority":1}}"#;

@@ -36,7 +36,7 @@ pub fn is_shared(resource: &GroupResource) -> bool {
 pub struct PeerClient {
     node: Arc<str>,
     upstream: Arc<Upstream>,
-    /// Whether it sent objects that the API server does not have. Clones share it.
+    /// Whether it sent again and again what differs from the API server. Clones share it.
     is_distrusted: Arc<watch::Sender<bool>>,
 }
 
@@ -72,7 +72,7 @@ impl PeerClient {
     /// Reads no objects from the peer any more, until the daemon is restarted.
     pub(crate) fn distrust(&self) {
         if !self.is_distrusted.send_replace(true) {
-            tracing::warn!(peer = %self.node, "the peer sent objects that the API server does not have: none are read from it until a restart");
+            tracing::warn!(peer = %self.node, "what the peer sent differs from the API server for the second time: no objects are read from it until a restart");
         }
     }
 

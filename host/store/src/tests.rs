@@ -34,6 +34,7 @@ const TIMING: ReflectorTiming = ReflectorTiming {
     watch_timeout: Duration::from_secs(60),
     first_bookmark: Duration::from_secs(4),
     max_list: 512 << 20,
+    peer_rest: Duration::from_secs(3600),
 };
 
 /// No event takes this long.

@@ -19,6 +19,8 @@ pub struct ReflectorTiming {
     pub first_bookmark: Duration,
     /// The most bytes of one list, also while its pages arrive.
     pub max_list: usize,
+    /// How long a peer is not asked whose objects differ from the API server's.
+    pub peer_rest: Duration,
 }
 
 impl Default for ReflectorTiming {
@@ -31,6 +33,7 @@ impl Default for ReflectorTiming {
             watch_timeout: Duration::from_secs(300),
             first_bookmark: Duration::from_secs(4),
             max_list: 512 << 20,
+            peer_rest: Duration::from_secs(3600),
         }
     }
 }

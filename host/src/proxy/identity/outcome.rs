@@ -12,7 +12,7 @@ use crate::proxy::credential::Caller;
 
 impl Proxy {
     /// Notes the answer to a read of a cached resource once the API server has said that it serves the resource's group itself,
-    /// which Weir asks once.
+    /// which Weir asks once. Who is nobody and gets nothing has nothing asked: any version of a group could be named.
     pub(in crate::proxy) fn note_later(
         self: &Arc<Self>,
         caller: &Caller,
@@ -30,7 +30,9 @@ impl Proxy {
         let (proxy, views, asked, method) = (self.clone(), views.clone(), asked.clone(), method.clone());
         let (caller, component, request) = (caller.clone(), component.to_owned(), request.clone());
         self.tasks.spawn_until_stop(async move {
-            if views.is_found_local(&asked).await {
+            let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            let is_worth_it = status.is_success() || (is_denied && proxy.is_accepted(&caller).await);
+            if is_worth_it && views.is_found_local(&asked).await {
                 proxy.note_outcome(&caller, &component, &method, &request, status).await;
             }
         });

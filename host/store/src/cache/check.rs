@@ -4,7 +4,8 @@
 //! kube-apiserver's DetectCacheInconsistency is the model: a list of the metadata at the version of the store or later, compared
 //! with the state that the store had at the version which the answer names; and a few objects whole. In between, a list of one
 //! object tells the newest version, which a store that nobody feeds does not reach. What is not certain is no finding: the store
-//! jumped over the version, did not reach it in time, or the API server did not answer. A difference counts if it is there twice.
+//! jumped over the version, did not reach it in time, or the API server did not answer. It is compared again soon; a peer of which
+//! nothing is certain [`MAX_UNCLEAR`] times in a row is not read from for a while. A difference counts if it is there twice.
 //!
 //! Memory: key, uid and version of each object, of one store at a time. Bytes on the link: see [`budget`].
 
@@ -37,6 +38,8 @@ const GLANCE: Duration = Duration::from_secs(300);
 const NEXT_BOOKMARK: Duration = Duration::from_secs(75);
 /// The same, once the reflector was told that somebody waits for the version.
 const ASKED_FOR: Duration = Duration::from_secs(30);
+/// How often in a row nothing may be certain of what a peer sends. Then the API server is asked instead of it for a while.
+const MAX_UNCLEAR: u32 = 3;
 /// How many objects of a store are compared whole.
 const SAMPLE: usize = 5;
 
@@ -81,9 +84,11 @@ pub(crate) struct StoreCheck {
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Same,
-    Different(Difference),
-    /// Nothing is certain, for this reason.
+    Different(Difference, Doubt),
+    /// Nothing is certain of the store, for this reason.
     Unclear(&'static str),
+    /// The API server does not answer.
+    Unanswered,
 }
 
 impl CheckConfig {
@@ -112,19 +117,28 @@ impl StoreCheck {
         if !self.is_comparable() {
             return;
         }
-        let before = self.server.received.bytes();
-        let verdict = if budget.is_due(self.store.received().bytes()) {
+        let (before, is_by_peer) = (self.server.received.bytes(), self.store.peer().is_some());
+        let is_compared = budget.is_due(self.store.received().bytes(), is_by_peer);
+        let verdict = if is_compared {
             let Ok(_turn) = self.config.turn.acquire().await else { return };
-            let verdict = self.confirmed(self.compare().await).await;
-            budget.spend(self.server.received.bytes().saturating_sub(before));
-            verdict
+            self.confirmed(self.compare().await).await
         } else if self.server.collection.is_whole() {
             self.confirmed(self.glance().await).await
         } else {
             return;
         };
         let bytes = self.server.received.bytes().saturating_sub(before);
-        let verdict = verdict.unwrap_or_else(|error| self.unclear(&error));
+        let verdict = verdict.unwrap_or_else(|error| self.unanswered(&error));
+        if is_compared {
+            budget.spend(bytes, &verdict);
+        }
+        if budget.is_peer_left(&verdict, is_compared, is_by_peer) {
+            tracing::warn!(
+                store = self.name,
+                "nothing is certain of what a peer sends, the watch cache is read from the API server for a while"
+            );
+            self.store.trust().doubt(Doubt::Stale);
+        }
         self.conclude(verdict, bytes);
     }
 
@@ -140,12 +154,12 @@ impl StoreCheck {
     /// the versions between the two may differ for that reason.
     async fn confirmed(&self, first: Result<Verdict, RequestError>) -> Result<Verdict, RequestError> {
         match first {
-            Ok(Verdict::Different(_)) => self.compare().await,
+            Ok(Verdict::Different(..)) => self.compare().await,
             first => first,
         }
     }
 
-    fn unclear(&self, error: &RequestError) -> Verdict {
+    fn unanswered(&self, error: &RequestError) -> Verdict {
         let is_refused = matches!(
             error,
             RequestError::Other(ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. })
@@ -154,27 +168,28 @@ impl StoreCheck {
             self.store.set_refused(true);
         }
         tracing::debug!(store = self.name, ?error, "the store cannot be compared with the API server");
-        Verdict::Unclear("the API server does not answer the list")
+        Verdict::Unanswered
     }
 
     fn conclude(&self, verdict: Verdict, bytes: u64) {
         let result = match &verdict {
             Verdict::Same => "same",
-            Verdict::Different(_) => "different",
+            Verdict::Different(..) => "different",
+            Verdict::Unanswered => "unclear",
             Verdict::Unclear(reason) => {
                 tracing::debug!(store = self.name, reason, "nothing is certain of a comparison with the API server");
                 "unclear"
             }
         };
         self.config.metrics.count(&self.server.collection.resource, result, bytes);
-        let Verdict::Different(difference) = verdict else { return };
+        let Verdict::Different(difference, doubt) = verdict else { return };
         let peer = self.store.peer();
         let source = peer.as_deref().unwrap_or("the API server");
         tracing::warn!(
             store = self.name, source, %difference,
             "the watch cache differs from the API server, it is listed again"
         );
-        self.store.trust().doubt(if difference.is_forged() { Doubt::Forged } else { Doubt::Stale });
+        self.store.trust().doubt(doubt);
         // Sending fails only if nobody reports.
         let _ = self.config.findings.send(CacheDifference { store: self.name.clone(), peer, difference });
     }
@@ -195,11 +210,11 @@ impl StoreCheck {
         };
         let prints = stored.values().map(|object| Fingerprint::of(&before.format, object));
         if let Some(found) = difference(prints, served.prints) {
-            return Ok(Verdict::Different(found));
+            return Ok(different(found, &stored));
         }
         for object in sample(&stored) {
             if self.is_other(&before, object, served.version).await? {
-                return Ok(Verdict::Different(Difference::Content(object.key.clone())));
+                return Ok(different(Difference::Content(object.key.clone()), &stored));
             }
         }
         Ok(Verdict::Same)
@@ -211,7 +226,7 @@ impl StoreCheck {
         let served = self.server.first().await?;
         let newest = served.version;
         if newest < before.version {
-            return Ok(Verdict::Different(Difference::Ahead { version: before.version, newest }));
+            return Ok(different(Difference::Ahead { version: before.version, newest }, &before.objects));
         }
         // Who waits costs two more watches. A peer may be silent for ever.
         let patience =
@@ -225,7 +240,7 @@ impl StoreCheck {
             None if served.has_more => None,
             None => difference(stored.values().next().map(of), None),
         };
-        Ok(found.map_or(Verdict::Same, Verdict::Different))
+        Ok(found.map_or(Verdict::Same, |found| different(found, &stored)))
     }
 
     /// The state of the store at a version, once it has reached it. `None`: it does not, or it jumped over it.
@@ -270,6 +285,11 @@ impl StoreCheck {
         let again = self.server.object(&object.key, version).await?;
         Ok(again.is_some_and(|again| stored.format.has_same_content(&served, &again) == Some(true)))
     }
+}
+
+fn different(found: Difference, stored: &RedBlackTreeMapSync<StoreKey, Arc<Object>>) -> Verdict {
+    let doubt = found.doubt(stored);
+    Verdict::Different(found, doubt)
 }
 
 /// A few objects, which nobody can foresee.

@@ -12,6 +12,7 @@ use weir_document::{Document, Path};
 use super::event::StoreEvent;
 use super::object::{Object, ObjectFormat};
 use super::snapshot::Snapshot;
+use super::trust::Doubt;
 use crate::StoreKey;
 
 static UID: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.uid").ok());
@@ -71,11 +72,16 @@ pub enum Difference {
 }
 
 impl Difference {
-    /// Whether who sent the objects is not to be believed any more. A store is also ahead after the cluster was restored from a
-    /// backup, which no peer is to blame for.
-    #[must_use]
-    pub fn is_forged(&self) -> bool {
-        !matches!(self, Self::Ahead { .. })
+    /// What speaks against the source of these objects.
+    pub(super) fn doubt(&self, stored: &RedBlackTreeMapSync<StoreKey, Arc<Object>>) -> Doubt {
+        let of = |key: &StoreKey| stored.get(key).map_or(u64::MAX, |object| object.version);
+        match self {
+            Self::Ahead { .. } => Doubt::Stale,
+            // It was withheld, or a deletion was made up, since the last list.
+            Self::Missing(_) => Doubt::Different(u64::MAX),
+            Self::Version { stored, served, .. } => Doubt::Different(*stored.max(served)),
+            Self::Unknown(key) | Self::Content(key) | Self::Uid { key, .. } => Doubt::Different(of(key)),
+        }
     }
 }
 

@@ -172,7 +172,7 @@ impl ResourceReflector {
                 // Nobody lends the credential any more.
                 (Err(_), current) if self.is_paused() => current,
                 // The next source goes on at once, where the store is.
-                (Err(error), current) if !matches!(error, RequestError::Expired) && self.sources.peer_failed() => {
+                (Err(error), current) if self.sources.peer_failed(matches!(error, RequestError::Expired)) => {
                     tracing::debug!(collection = %self.collection, ?error, "the peer failed, reading from another source");
                     current
                 }
@@ -189,6 +189,7 @@ impl ResourceReflector {
                 }
                 (Err(RequestError::Expired), _) => {
                     tracing::debug!(collection = %self.collection, "resourceVersion has expired, listing again");
+                    self.sources.expired();
                     backoff.wait_or_reconnect(&mut self.reconnects).await;
                     Phase::List
                 }
@@ -235,7 +236,8 @@ impl ResourceReflector {
 
     fn select_source(&mut self) {
         let before = self.store.peer();
-        let peer = self.sources.select(self.anew || self.store.bytes() > MAX_OF_PEER);
+        let is_own = self.anew || self.store.bytes() > MAX_OF_PEER;
+        let peer = self.sources.select(is_own, self.store.snapshot().version);
         if before != peer {
             let source = peer.as_deref().unwrap_or("the API server");
             tracing::info!(collection = %self.collection, source, "reading from another source");
@@ -274,6 +276,8 @@ impl ResourceReflector {
         let wanted = self.needs_bookmark.then_some(self.asked_until);
         let received = self.watch().await?;
         if self.reads_from_peer() && wanted.is_some_and(|wanted| self.store.snapshot().version < wanted) {
+            // The next source is asked for the BOOKMARK, too.
+            self.needs_bookmark = true;
             return Err(self.client().unavailable("the peer is behind: a client waits for a later version"));
         }
         if received || self.reads_from_peer() || started.elapsed() < self.timing.watch_timeout / 2 {

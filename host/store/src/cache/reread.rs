@@ -27,7 +27,7 @@ impl ResourceReflector {
         let is_distrusted = self.sources.is_distrusted();
         let doubt = self.store.trust().doubted().or(is_distrusted.then_some(Doubt::Stale));
         if let Some(doubt) = doubt.filter(|_| !self.anew) {
-            self.sources.blame(doubt == Doubt::Forged);
+            self.sources.blame(doubt, self.timing.peer_rest);
             self.store.set_foreign();
             self.anew = true;
         }

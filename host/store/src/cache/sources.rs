@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_upstream::{Connectivity, Reconnects, jitter};
 
+use super::trust::Doubt;
 use crate::peers::{PeerClient, PeerOrder};
 use crate::resource_client::ResourceClient;
 
@@ -14,8 +15,9 @@ use crate::resource_client::ResourceClient;
 pub(super) const MAX_OF_PEER: usize = 64 << 20;
 /// How long a peer that failed is not asked.
 const REST: Duration = Duration::from_secs(30);
-/// How long a peer is not asked whose objects were ahead of the API server.
-const LONG_REST: Duration = Duration::from_secs(3600);
+/// How long it is remembered that the objects of a peer differed. An honest one relays what the API server had before an upgrade
+/// or a restore, or what another peer forged: that happens once, and not again with what it sends afterwards.
+const MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The sources of one collection.
 pub(super) struct Sources {
@@ -35,6 +37,16 @@ struct Peer {
     client: ResourceClient,
     /// It failed, and is not asked until then.
     rests_until: Option<Instant>,
+    /// It failed because it did not have the events after the store's version.
+    is_expired: bool,
+    differed: Option<Differed>,
+}
+
+/// A peer whose objects differed from the API server's.
+struct Differed {
+    at: Instant,
+    /// The version of the store when the peer was asked again. What is later, it has sent since.
+    asked_again: Option<u64>,
 }
 
 impl Sources {
@@ -48,14 +60,16 @@ impl Sources {
             client: ResourceClient { client: peer.upstream().client(), ..self.api_server.clone() },
             peer,
             rests_until: None,
+            is_expired: false,
+            differed: None,
         };
         self.peers = peers.into_iter().map(peer).collect();
         self.before = before;
     }
 
-    /// Selects the source of the next request. Returns the node of the peer if it is one. `anew`: the objects differed from the
-    /// API server's, which is asked itself if it can be reached.
-    pub(super) fn select(&mut self, anew: bool) -> Option<Arc<str>> {
+    /// Selects the source of the next request, for a store of this version. Returns the node of the peer if it is one. `anew`: the
+    /// objects differed from the API server's, which is asked itself if it can be reached.
+    pub(super) fn select(&mut self, anew: bool, version: u64) -> Option<Arc<str>> {
         let asked = match self.connectivity.is_failing() {
             true => self.peers.len(),
             false if anew => 0,
@@ -68,16 +82,24 @@ impl Sources {
         };
         self.active = self.peers.iter().take(asked).position(usable);
         self.last = self.active.or(self.last);
+        if let Some(differed) = self.active_peer().and_then(|peer| peer.differed.as_mut()) {
+            differed.asked_again.get_or_insert(version);
+        }
         self.peer().map(|found| found.peer.node().clone())
     }
 
-    /// Notes that the objects differ from the API server's. `is_forged`: whoever sent them is not asked again.
-    pub(super) fn blame(&mut self, is_forged: bool) {
+    /// Notes what speaks against the objects: the peer that sent them rests. If an object differs for the second time, which it
+    /// has sent since the first time, it is not asked again.
+    pub(super) fn blame(&mut self, doubt: Doubt, rest: Duration) {
         let Some(found) = self.last.and_then(|index| self.peers.get_mut(index)) else { return };
-        found.rests_until = Some(Instant::now() + LONG_REST);
-        if is_forged {
+        let now = Instant::now();
+        (found.rests_until, found.is_expired) = (Some(now + rest), false);
+        let Doubt::Different(version) = doubt else { return };
+        let recent = found.differed.take().filter(|differed| now.duration_since(differed.at) < MEMORY);
+        if recent.and_then(|differed| differed.asked_again).is_some_and(|since| version > since) {
             found.peer.distrust();
         }
+        found.differed = Some(Differed { at: now, asked_again: None });
     }
 
     /// Whether a peer sent the objects that is distrusted by now.
@@ -109,14 +131,29 @@ impl Sources {
         self.peer().is_some()
     }
 
-    /// Notes that the selected peer failed. `false`: the source is the API server.
-    pub(super) fn peer_failed(&mut self) -> bool {
-        let peer = self.active.and_then(|index| self.peers.get_mut(index));
+    /// Notes that the selected peer failed. `false`: the source is the API server, or a peer that has to be listed, because it
+    /// does not have the events after the store's version, and the API server cannot be asked for them.
+    pub(super) fn peer_failed(&mut self, is_expired: bool) -> bool {
+        if is_expired && self.connectivity.is_failing() {
+            return false;
+        }
+        let peer = self.active_peer();
         let is_peer = peer.is_some();
         if let Some(peer) = peer {
-            peer.rests_until = Some(Instant::now() + jitter(REST));
+            (peer.rests_until, peer.is_expired) = (Some(Instant::now() + jitter(REST)), is_expired);
         }
         is_peer
+    }
+
+    /// Notes that the API server does not have the events, either: peers are as good for a list.
+    pub(super) fn expired(&mut self) {
+        for peer in self.peers.iter_mut().filter(|peer| peer.is_expired) {
+            (peer.rests_until, peer.is_expired) = (None, false);
+        }
+    }
+
+    fn active_peer(&mut self) -> Option<&mut Peer> {
+        self.active.and_then(|index| self.peers.get_mut(index))
     }
 
     /// Resolves when there is a better source than the selected peer: it is down, or the API server is back. Never, if the API

@@ -15,10 +15,10 @@ pub(crate) struct Trust {
 /// Why the objects are to be read anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// The source may be right.
+    /// The source is behind, or nothing is certain of it.
     Stale,
-    /// The source has sent what the API server does not have.
-    Forged,
+    /// An object differs. The highest version that one of both sides has of it.
+    Different(u64),
 }
 
 impl Trust {
@@ -34,10 +34,8 @@ impl Trust {
     /// Wants the objects to be read anew, all of them, from the API server.
     pub(crate) fn doubt(&self, doubt: Doubt) {
         self.doubt.send_if_modified(|present| {
-            let is_new = *present != Some(Doubt::Forged) && *present != Some(doubt);
-            if is_new {
-                *present = Some(doubt);
-            }
+            let is_new = present.is_none();
+            present.get_or_insert(doubt);
             is_new
         });
     }
