@@ -205,7 +205,8 @@ mod tests {
             let report = PodReport::Reported(serde_json::from_value(status).unwrap());
             (Arc::from("u"), OverlaidPod { node: node.into(), is_own, report, until: None })
         };
-        let overlay: Overlay = [report("attacker", false, "10.6.6.6"), report("edge-a", true, "10.0.0.9")].into_iter().collect();
+        let overlay: Overlay =
+            [report("attacker", false, "10.6.6.6"), report("edge-a", true, "10.0.0.9")].into_iter().collect();
         let overlay = overlay.with_silent(["edge-c".into()].into());
         let mut unbound = slice("", 7);
         unbound["endpoints"][0].as_object_mut().unwrap().remove("nodeName");

@@ -76,15 +76,16 @@ impl AnswerTable {
         bytes: u64,
         charge: impl Fn() -> Result<T, OverShare>,
     ) -> Option<T> {
-        let may_fit = bytes <= self.ledger.share_of_answers(owner);
-        while may_fit {
+        if bytes > self.ledger.share_of_answers(owner) {
+            return None;
+        }
+        loop {
             match charge() {
                 Ok(charged) => return Some(charged),
                 Err(_) if self.give_way(owner, name) => {}
-                Err(_) => break,
+                Err(_) => return None,
             }
         }
-        None
     }
 
     /// Removes what has expired of an owner, or else what it has not read for the longest time; what is kept under this name
