@@ -215,7 +215,8 @@ impl OpenViews {
     }
 
     /// Counts what all views cost now. Views of an owner that has outgrown its share are closed: first those that nobody
-    /// watches, then the largest ones. So are those whose lists do not fit. The same for the share of all owners but the daemon and node components.
+    /// watches, then the largest ones. So are those whose lists do not fit. The same for the
+    /// share of all owners but the daemon and node components.
     pub(super) fn recount(&mut self, ledger: &Ledger) {
         self.views.iter().for_each(|(key, found)| found.recount(key));
         let refused: Vec<_> =
@@ -225,11 +226,13 @@ impl OpenViews {
         for owner in owners.iter().filter(|owner| ledger.excess(owner) > 0) {
             let own = self.views.iter().filter(|(_, found)| found.is_of(owner));
             let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), found.cost(), key.clone())).collect();
+            let mut is_logged = false;
             own.sort_by_key(|(is_idle, cost, _)| (*is_idle, *cost));
             while ledger.excess(owner) > 0
                 && let Some((_, bytes, key)) = own.pop()
             {
-                if ledger.should_log(owner) {
+                // Once in a penalty, whatever else is logged of the owner.
+                if !std::mem::replace(&mut is_logged, true) {
                     tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
                 }
                 self.close(&key, "its user's share is used up");
@@ -242,12 +245,13 @@ impl OpenViews {
     /// Closes views until the share of all owners but the daemon and node components is kept: first those that nobody watches,
     /// then the largest ones of who has most.
     fn close_for_others(&mut self, ledger: &Ledger) {
+        let mut is_logged = false;
         while ledger.excess_of_others() > 0 {
             let others = self.views.iter().filter(|(_, found)| !found.charge.owner().is_reserved());
             let rank = |found: &OpenView| (!found.is_watched(), ledger.used(found.charge.owner()), found.cost());
             let Some((key, found)) = others.max_by_key(|(_, found)| rank(found)) else { return };
-            let (key, owner, bytes) = (key.clone(), found.charge.owner().clone(), found.cost());
-            if ledger.should_log(&owner) {
+            let (key, bytes) = (key.clone(), found.cost());
+            if !std::mem::replace(&mut is_logged, true) {
                 tracing::warn!(collection = %key.collection, component = key.label(), bytes, "view closed: the share of all users in Weir's memory is used up");
             }
             self.close(&key, "the share of all users is used up");
