@@ -113,7 +113,12 @@ impl Proxy {
             return Standing::Unknown;
         }
         let is_expired = |known: &Known| known.until <= Instant::now();
-        let asked = self.accepted.0.entry(caller.key().clone()).or_insert_with_if(self.ask_account(caller), is_expired);
+        // The futures of requests upstream are large, and moka keeps several copies of them on the stack.
+        let asked = self
+            .accepted
+            .0
+            .entry(caller.key().clone())
+            .or_insert_with_if(Box::pin(self.ask_account(caller)), is_expired);
         match asked.await.into_value().standing {
             Standing::Unknown if self.upstream.is_failing() => {
                 self.accepted_before(caller).await.map_or(Standing::Unknown, Standing::Accepted)

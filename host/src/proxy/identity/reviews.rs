@@ -102,7 +102,8 @@ impl ReviewCache {
         let is_expired =
             |review: &CachedReview| review.expires <= Instant::now() || ended.is_some_and(|ended| review.sent < ended);
         let left = key.expires.map(|expires| expires.duration_since(clock::now()).unwrap_or_default());
-        let sent = self.send(key, send, left.map_or(self.allowed, |left| left.min(self.allowed)));
+        // The futures of requests upstream are large, and moka keeps several copies of them on the stack.
+        let sent = self.send(key, Box::pin(send), left.map_or(self.allowed, |left| left.min(self.allowed)));
         let review = match self.shares.is_exhausted(&key.owner) && !self.results.contains_key(&key.name) {
             true => sent.await,
             false => self.results.entry_by_ref(&key.name).or_insert_with_if(sent, is_expired).await.into_value(),
