@@ -79,6 +79,29 @@ fn is_warned(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
+async fn nobody_makes_the_daemon_ask_for_versions_of_api_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, _link, weir) = start(&folder).await;
+    let garbage = client(&weir, "Bearer garbage");
+    for n in 1..20 {
+        assert_eq!(status(&garbage, &format!("/apis/apps.openyurt.io/v{n}/nodepools")).await, 401);
+    }
+    let mut requests = server.request_count();
+    let asked = || {
+        let paths = server.requests().into_iter().map(|request| request.path);
+        paths.filter(|path| path.contains("/apiservices/")).collect::<Vec<_>>()
+    };
+    assert_eq!(status(&client(&weir, "Bearer opaque"), "/apis/apps.openyurt.io/v1beta2/nodepools").await, 200);
+    let answered = async {
+        while asked().is_empty() {
+            requests.changed().await.unwrap();
+        }
+    };
+    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, answered).await.is_ok(), "{}", weir.log_text());
+    assert_eq!(asked(), ["/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.apps.openyurt.io"]);
+}
+
+#[tokio::test]
 async fn a_header_that_the_api_server_reads_as_no_token_gets_nothing_of_another_one_offline() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, mut link, weir) = start(&folder).await;

@@ -61,6 +61,21 @@ fn values_that_contradict_each_other_are_refused_by_name() {
 }
 
 #[test]
+fn a_cluster_without_admission_policies_is_refused_the_operator() {
+    let Some(helm) = Helm::new() else { return };
+    let render = |kubernetes: &str, set: &str| {
+        let chart = helm.chart().to_str().unwrap();
+        let version = ["--kube-version", kubernetes, "--set-json", set];
+        helm.run(&[&["template", "weir", chart, "--namespace", "kube-system"][..], &version].concat())
+    };
+    let refused = render("1.29.9", "operator.enabled=true");
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && error.contains("operator.enabled needs Kubernetes 1.30"), "{error}");
+    assert!(render("1.30.0", "operator.enabled=true").status.success());
+    assert!(render("1.29.9", "operator.enabled=false").status.success(), "Weir alone needs no policy");
+}
+
+#[test]
 fn lint_finds_nothing() {
     let Some(helm) = Helm::new() else { return };
     for install in ["daemonset", "static-pod", "systemd"] {
