@@ -71,7 +71,8 @@ async fn objects(weir: &Daemon, resource: &str, count: u64) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(weir_tests::client::PATIENCE, has).await.expect("the store has them");
+    let has = tokio::time::timeout(weir_tests::client::PATIENCE, has).await;
+    assert!(has.is_ok(), "{}\n{}", weir.admin().json("/caches").await, weir.log_text());
 }
 
 fn is_warned(answer: &Answer) -> bool {

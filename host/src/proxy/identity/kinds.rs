@@ -13,6 +13,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use moka::sync::Cache;
 use tokio::sync::Semaphore;
 use weir_kube::{GroupResource, RequestInfo, Verb};
+use weir_upstream::CredentialLoan;
 
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
@@ -26,7 +27,9 @@ const NAMESPACES: usize = 8;
 /// The most users at a time.
 const USERS: u64 = 1024;
 /// The most background tasks of one user.
-const TASKS: usize = 32;
+const TASKS: usize = 64;
+/// How long a view follows the API server after what was read for it, if it is read with a lent credential.
+const FOLLOWED: Duration = Duration::from_secs(2);
 /// How long a background list may take.
 const FILL: Duration = Duration::from_secs(30);
 
@@ -91,8 +94,8 @@ impl Proxy {
         let user = self.learnt_kinds.0.get_with(caller.owner(), Arc::default);
         let Ok(_task) = user.tasks.try_acquire() else { return };
         locked(&user.learnt).uses(request.resource().and_then(|resource| resource.namespace.as_deref()));
-        self.fill(caller, component, request).await;
-        let _asking = user.asking.lock().await;
+        let followed = self.fill(caller, component, request).await;
+        let asking = user.asking.lock().await;
         for resource in views.named_resources() {
             for verb in ["list", "watch"] {
                 if self.learn(caller, &user.learnt, verb, &resource, "").await {
@@ -104,8 +107,12 @@ impl Proxy {
                 }
             }
         }
+        drop(asking);
         let path = request.forward.path();
         tracing::debug!(component, path, "asked what else the user may read, for the time without an API server");
+        if followed.is_some() {
+            tokio::time::sleep(FOLLOWED).await;
+        }
     }
 
     /// Asks for one permission, unless that was done in this hour or it is known. Returns whether it is granted.
@@ -135,14 +142,16 @@ impl Proxy {
 
     /// Lists what a caller has just read upstream for the view that serves it offline: all of the collection in its scope, if
     /// it may list that. A view that it has filled before follows what has changed since, or was deleted.
-    async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {
-        let Some(request) = request.unselected_list() else { return };
-        let Some(permit) = self.permit(caller, component, &request).await else { return };
-        let Some(views) = &self.views else { return };
+    ///
+    /// Returns the credential that is lent to it: what was there when the client read, or was gone, may be on its way still.
+    async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) -> Option<CredentialLoan> {
+        let request = request.unselected_list()?;
+        let permit = self.permit(caller, component, &request).await?;
+        let views = self.views.as_ref()?;
         let loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
         let owner = self.owner(caller);
         let opener = Opener { owner: &owner, opens: true };
-        let Ok(Some(view)) = views.view(component, &permit, opener) else { return };
+        let Ok(Some(view)) = views.view(component, &permit, opener) else { return None };
         let mut reflector = view.reflector_state();
         let is_refused = |error: &weir_store::ReflectorError| error.needs_operator_action();
         let filled = reflector.wait_for(|state| {
@@ -151,7 +160,7 @@ impl Proxy {
         if tokio::time::timeout(FILL, filled).await.is_err() {
             tracing::debug!(resource = %permit.resource().resource, component, "a list for the time without an API server takes too long");
         }
-        drop(loan);
+        loan
     }
 }
 
