@@ -260,7 +260,7 @@ impl Proxy {
                     compress,
                 });
                 let object = match remembered {
-                    Some(RememberedRead::Object(object)) => Some(&**object),
+                    Some(RememberedRead::Object(object)) => object.kept(),
                     Some(RememberedRead::Discovery(_)) | None => None,
                 };
                 self.respond_to_read(read, started, object).await

@@ -21,7 +21,21 @@ pub(super) enum RememberedRead {
     /// Discovery, the version or OpenAPI: the same for all authenticated clients.
     Discovery(DiscoveryRead),
     /// One object that may be remembered: for the same client.
-    Object(Box<ObjectRead>),
+    Object(Box<RememberedObject>),
+}
+
+/// A read of one object.
+pub(super) struct RememberedObject {
+    read: ObjectRead,
+    /// Whether a view has it, so that it need not be kept once more. What was kept before is forgotten all the same.
+    is_held: bool,
+}
+
+impl RememberedObject {
+    /// The read, if what it brings is kept.
+    pub(super) fn kept(&self) -> Option<&ObjectRead> {
+        (!self.is_held).then_some(&self.read)
+    }
 }
 
 impl Proxy {
@@ -44,8 +58,8 @@ impl Proxy {
         let _ = timeout(KNOWN, self.know(caller)).await;
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
-        let held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
-        (!held).then_some(RememberedRead::Object(Box::new(read)))
+        let is_held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
+        Some(RememberedRead::Object(Box::new(RememberedObject { read, is_held })))
     }
 
     /// Responds with what is remembered of a read; `None` if that is nothing.
@@ -61,7 +75,8 @@ impl Proxy {
             }
             RememberedRead::Discovery(_) => return None,
             RememberedRead::Object(_) if !self.is_accepted(caller).await => return None,
-            RememberedRead::Object(read) => {
+            RememberedRead::Object(object) => {
+                let read = &object.read;
                 let answer = self.answers.get(&read.key()).await?;
                 read.replay(&answer, chain).await.unwrap_or_else(|error| error.response(read.encoding()))
             }
@@ -84,18 +99,19 @@ impl Proxy {
                 Some(key) if response.status() == StatusCode::OK => self.answers.record(key, response, Some),
                 _ => response,
             },
-            RememberedRead::Object(read) if is_from_upstream(&response) && is_gone(response.status()) => {
-                read.keys().iter().for_each(|key| self.answers.forget(key));
+            RememberedRead::Object(object) => {
+                let RememberedObject { read, is_held } = *object;
+                if is_from_upstream(&response) && is_gone(response.status()) {
+                    read.keys().iter().for_each(|key| self.answers.forget(key));
+                } else if is_held {
+                    return response;
+                } else if is_unfiltered && read.is_kept_as_forwarded(&response) {
+                    return self.answers.record(read.key(), response, decoded);
+                } else if is_own && read.is_partial() && response.status() == StatusCode::OK {
+                    self.fetch_whole(caller, read);
+                }
                 response
             }
-            RememberedRead::Object(read) if is_unfiltered && read.is_kept_as_forwarded(&response) => {
-                self.answers.record(read.key(), response, decoded)
-            }
-            RememberedRead::Object(read) if is_own && read.is_partial() && response.status() == StatusCode::OK => {
-                self.fetch_whole(caller, *read);
-                response
-            }
-            RememberedRead::Object(_) => response,
         }
     }
 
