@@ -133,6 +133,15 @@ impl Grants {
         self.put(owner, &grant(question), Bytes::from_static(DENIED), credential_expires).await;
     }
 
+    /// Notes a denial of what nothing grants yet, within the owner's share: a wider permission that comes later does not answer
+    /// it either.
+    pub(super) async fn deny_ahead(&self, owner: &Owner, question: &str, credential_expires: Option<SystemTime>) {
+        let name = grant(question);
+        if self.row(&name).await.is_some() || self.may_add(owner, &name, clock::now() + self.grace) {
+            self.deny(owner, question, credential_expires).await;
+        }
+    }
+
     /// What is known of a question: granted, denied, or nothing.
     pub(super) async fn answer(&self, question: &str) -> Option<bool> {
         self.get(&grant(question)).await.map(|bytes| bytes == ALLOWED)
@@ -227,7 +236,9 @@ mod tests {
         assert_eq!(kept, MAX_ROWS);
         grants.allow(&minting, "0", None).await;
         grants.deny(&minting, "other", None).await;
-        assert_eq!(grants.answer("other").await, Some(false), "a denial always counts");
+        assert_eq!(grants.answer("other").await, Some(false), "a denial of what was granted always counts");
+        grants.deny_ahead(&minting, "another", None).await;
+        assert_eq!(grants.answer("another").await, None, "one of what was not has a place in the share");
         grants.recent.invalidate_all();
         for name in ["node", "b", "0"] {
             assert_eq!(grants.answer(name).await, Some(true), "{name} is on disk");

@@ -90,8 +90,11 @@ impl Proxy {
         let (own, line) = self.subjects(caller).await;
         let owner = self.owner(caller);
         if !allowed {
+            let denied = question(&own, asked);
             if self.was_granted(caller, asked).await {
-                self.grants.deny(&owner, &question(&own, asked), caller.expires()).await;
+                self.grants.deny(&owner, &denied, caller.expires()).await;
+            } else if covered_by(asked).iter().any(|wider| question(&own, wider) != denied) {
+                self.grants.deny_ahead(&owner, &denied, caller.expires()).await;
             }
             return;
         }
