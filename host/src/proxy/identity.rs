@@ -12,7 +12,7 @@ mod access;
 mod attributes;
 pub(super) mod grants;
 pub(super) mod kinds;
-mod outcome;
+pub(super) mod outcome;
 mod permits;
 pub(super) mod reviews;
 mod self_review;

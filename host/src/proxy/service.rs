@@ -16,6 +16,7 @@ use self::remembered::RememberedRead;
 use super::body::{Meter, ResponseBody, guarded};
 use super::credential::Caller;
 use super::headers::FromUpstream;
+use super::identity::outcome::Outcome;
 use super::in_flight::{Kind, RequestInFlight};
 use super::metrics::handler_of;
 use super::request_span::{describe, in_span};
@@ -158,14 +159,16 @@ impl Proxy {
         let response = self.respond_upstream(request, context, peer, started, remembered.as_ref());
         let (response, ()) = tokio::join!(response, known);
         let response = guarded(response, in_flight);
-        let (method, parsed, component, caller) = asked;
+        let (method, request, component, caller) = asked;
+        let outcome = Outcome { caller, component, method, request, status: response.status() };
         let is_from_upstream = response.extensions().get::<FromUpstream>().is_some();
-        let is_own = is_from_upstream && self.is_answered_by_server(&parsed);
+        let is_own = is_from_upstream && self.is_answered_by_server(&outcome.request);
         if is_own {
-            self.note_outcome(&caller, &component, &method, &parsed, response.status()).await;
+            self.note_outcome(&outcome).await;
         } else if is_from_upstream {
-            self.note_later(&caller, &component, &method, &parsed, response.status());
+            self.note_later(&outcome);
         }
+        let caller = &outcome.caller;
         if let Some(report) = report {
             return self.note_report(report, response).await;
         }
@@ -176,12 +179,12 @@ impl Proxy {
             };
             return match (cached, &remembered) {
                 (Some(cached), _) => cached,
-                (None, Some(remembered)) => self.replay(remembered, &caller, chain.as_ref()).await.unwrap_or(response),
+                (None, Some(remembered)) => self.replay(remembered, caller, chain.as_ref()).await.unwrap_or(response),
                 (None, None) => response,
             };
         }
         match remembered {
-            Some(remembered) => self.record(remembered, &caller, response, (is_own, chain.is_none())),
+            Some(remembered) => self.record(remembered, caller, response, (is_own, chain.is_none())),
             None => response,
         }
     }

@@ -122,6 +122,17 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, future).await.expect("timed out")
 }
 
+/// Waits until a store is in a state that comes with a change.
+async fn until(store: &cache::ResourceStore, condition: impl Fn(&cache::ResourceStore) -> bool) {
+    let mut changes = store.subscribe();
+    within(async {
+        while !condition(store) {
+            changes.changed().await.unwrap();
+        }
+    })
+    .await;
+}
+
 fn service(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name, "labels": labels}, "spec": {"type": "ClusterIP"}})
 }

@@ -10,30 +10,34 @@ use super::attributes::attributes;
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
 
+/// The answer to a client's own request.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct Outcome {
+    pub(in crate::proxy) caller: Caller,
+    pub(in crate::proxy) component: String,
+    pub(in crate::proxy) method: Method,
+    pub(in crate::proxy) request: RequestInfo,
+    pub(in crate::proxy) status: StatusCode,
+}
+
 impl Proxy {
     /// Notes the answer to a read of a cached resource once the API server has said that it serves the resource's group itself,
-    /// which Weir asks once. Who is nobody and gets nothing has nothing asked: any version of a group could be named.
-    pub(in crate::proxy) fn note_later(
-        self: &Arc<Self>,
-        caller: &Caller,
-        component: &str,
-        method: &Method,
-        request: &RequestInfo,
-        status: StatusCode,
-    ) {
+    /// which Weir asks once. It is not asked for a refusal of a credential that it has never accepted: whoever sends one could
+    /// name any version of a group.
+    pub(in crate::proxy) fn note_later(self: &Arc<Self>, outcome: &Outcome) {
+        let Outcome { component, request, .. } = outcome;
         let is_answered_by_group = |asked: &&ResourceRequest| asked.verb != Verb::Proxy && asked.subresource.is_none();
         let Some(views) = &self.views else { return };
         let Some(asked) = request.resource().filter(is_answered_by_group) else { return };
         if !views.serve(component, asked) {
             return;
         }
-        let (proxy, views, asked, method) = (self.clone(), views.clone(), asked.clone(), method.clone());
-        let (caller, component, request) = (caller.clone(), component.to_owned(), request.clone());
+        let (proxy, views, asked, outcome) = (self.clone(), views.clone(), asked.clone(), outcome.clone());
         self.tasks.spawn_until_stop(async move {
-            let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            let is_worth_it = status.is_success() || (is_denied && proxy.is_accepted(&caller).await);
+            let is_denied = matches!(outcome.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            let is_worth_it = outcome.status.is_success() || (is_denied && proxy.is_accepted(&outcome.caller).await);
             if is_worth_it && views.is_found_local(&asked).await {
-                proxy.note_outcome(&caller, &component, &method, &request, status).await;
+                proxy.note_outcome(&outcome).await;
             }
         });
     }
@@ -43,16 +47,10 @@ impl Proxy {
     /// A 401 of a read ends what was remembered of the credential at once. A write may be answered so by an admission webhook:
     /// the credential is asked for again. A 403 of a read denies it. A 2xx of a read of a cached resource is a permission for
     /// exactly what was authorized.
-    pub(in crate::proxy) async fn note_outcome(
-        self: &Arc<Self>,
-        caller: &Caller,
-        component: &str,
-        method: &Method,
-        request: &RequestInfo,
-        status: StatusCode,
-    ) {
+    pub(in crate::proxy) async fn note_outcome(self: &Arc<Self>, outcome: &Outcome) {
+        let Outcome { caller, component, method, request, status } = outcome;
         let is_read = *method == Method::GET;
-        if caller.identity() == Identity::Client && status == StatusCode::UNAUTHORIZED {
+        if caller.identity() == Identity::Client && *status == StatusCode::UNAUTHORIZED {
             match is_read {
                 true => self.revoke(caller).await,
                 false => self.ask_again(caller).await,
@@ -65,24 +63,24 @@ impl Proxy {
         let is_noted = is_read && self.views.as_ref().is_some_and(is_cached);
         let Some(resource) = request.resource().filter(|_| is_noted) else { return };
         let asked = attributes(method, resource);
-        if status == StatusCode::FORBIDDEN {
+        if *status == StatusCode::FORBIDDEN {
             self.note_permission(caller, &asked, false).await;
-        } else if status.is_success() || status == StatusCode::NOT_FOUND {
+        } else if status.is_success() || *status == StatusCode::NOT_FOUND {
             if status.is_success() {
                 self.note_permission(caller, &asked, true).await;
             }
-            let (proxy, caller, component, request) =
-                (self.clone(), caller.clone(), component.to_owned(), request.clone());
+            let (proxy, outcome) = (self.clone(), outcome.clone());
             // The client does not wait for that.
             self.tasks.spawn_until_stop(async move {
-                if status.is_success() && !proxy.is_accepted(&caller).await {
-                    proxy.know(&caller).await;
+                let Outcome { caller, component, request, status, .. } = &outcome;
+                if status.is_success() && !proxy.is_accepted(caller).await {
+                    proxy.know(caller).await;
                     // A denial that has come since holds.
-                    if !proxy.was_denied(&caller, &asked).await {
-                        proxy.note_permission(&caller, &asked, true).await;
+                    if !proxy.was_denied(caller, &asked).await {
+                        proxy.note_permission(caller, &asked, true).await;
                     }
                 }
-                proxy.learn_kinds(&caller, &component, &request).await;
+                proxy.learn_kinds(caller, component, request).await;
             });
         }
     }

@@ -71,6 +71,7 @@ impl CachedRead {
         caller: &Caller,
         component: &str,
         request: &RequestInfo,
+        selector: RequestSelector,
         online: bool,
     ) -> Option<Self> {
         let query = &request.query;
@@ -90,7 +91,7 @@ impl CachedRead {
         let start = Start::of(resource, options, online)?;
         Some(Self {
             component: component.to_owned(),
-            selector: RequestSelector::of(resource)?,
+            selector,
             client: ClientKey::of(headers, caller, resource, query, form),
             any_read: ClientKey::of_resource(headers, caller, resource),
             lists: None,
@@ -179,8 +180,7 @@ async fn respond_from(
 ) -> Option<Response<ResponseBody>> {
     let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, verb) = (proxy.views.as_ref()?, permit.resource().verb);
-    let mut read = CachedRead::of(headers, caller, component, parsed, online)?;
-    read.selector = permit.selector().clone();
+    let mut read = CachedRead::of(headers, caller, component, parsed, permit.selector().clone(), online)?;
     read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
     read.lists.clone_from(&request.lists);
     let encoding = read.media_type.encoding;

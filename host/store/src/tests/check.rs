@@ -54,13 +54,7 @@ impl Checked {
     }
 
     async fn until(&self, condition: impl Fn(&ResourceStore) -> bool) {
-        let mut changes = self.store.subscribe();
-        within(async {
-            while !condition(&self.store) {
-                changes.changed().await.unwrap();
-            }
-        })
-        .await;
+        until(&self.store, condition).await;
     }
 
     async fn synced(&self) {

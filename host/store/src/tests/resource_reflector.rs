@@ -53,13 +53,7 @@ impl Reflected {
     }
 
     async fn until(&self, condition: impl Fn(&ResourceStore) -> bool) {
-        let mut changes = self.store.subscribe();
-        within(async {
-            while !condition(&self.store) {
-                changes.changed().await.unwrap();
-            }
-        })
-        .await;
+        until(&self.store, condition).await;
     }
 
     async fn error(&self, text: &str) {

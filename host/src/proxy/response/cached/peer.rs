@@ -28,7 +28,7 @@ use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::client_certificate::Subject;
 use crate::proxy::server::listener::Peer;
-use crate::view::View;
+use crate::view::{RequestSelector, View};
 
 /// How much of a file is read at once.
 const CHUNK: usize = 64 << 10;
@@ -131,7 +131,8 @@ impl Proxy {
         resource: &ResourceRequest,
     ) -> Result<Response<ResponseBody>, StatusError> {
         let CacheableRequest { headers, parsed, caller, .. } = &*request;
-        let mut read = CachedRead::of(headers, caller, "", parsed, false).ok_or(StatusError::NotShared)?;
+        let selector = RequestSelector::of(resource).ok_or(StatusError::NotShared)?;
+        let mut read = CachedRead::of(headers, caller, "", parsed, selector, false).ok_or(StatusError::NotShared)?;
         read.for_peer = true;
         let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
         ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
