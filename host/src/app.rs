@@ -13,7 +13,7 @@ use tracing::Instrument;
 use prometheus_client::registry::Registry;
 use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
 use weir_store::{Reflectors, watch_addresses};
-use weir_upstream::{SetupError, SourceError, Tasks, Workers};
+use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, AdminParts, Caches};
@@ -166,7 +166,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let (serving, served) = watch::channel(Serving::Unknown);
     let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
     let check = cache_check(&config, metrics.checks);
-    let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), check.clone(), &tasks);
+    let (refusal, refused) = refusals();
+    let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), check.clone(), (refusal, &tasks));
     let local_status = local_status(&config, &upstream, &stores, (disk.clone(), &peers), metrics.local_status, &tasks);
     let served = match &local_status {
         Some(status) => layer(status.clone(), served, &tasks),
@@ -255,6 +256,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
     proxy.keep_discovery();
+    proxy.note_refusals(refused);
     proxy.serve(ports.plain)?;
     if let Some((listener, tls)) = secure {
         tracing::info!(address = %local(&listener)?, "HTTPS port listens");

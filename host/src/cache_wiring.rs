@@ -10,7 +10,7 @@ use weir_store::{
     CheckConfig, CheckMetrics, LentClients, Peers, ReflectorClient, ReflectorTiming, ResourceStores,
     ResourceStoresConfig, UplinkLimit, UserClients,
 };
-use weir_upstream::{Tasks, Upstream};
+use weir_upstream::{RefusalSender, Tasks, Upstream};
 
 use crate::config::ServeConfig;
 use crate::ledger::Ledger;
@@ -29,7 +29,7 @@ pub(crate) fn resource_stores(
     peers: Peers,
     disk: Option<Arc<DiskCache>>,
     check: Option<CheckConfig>,
-    tasks: &Tasks,
+    (refusals, tasks): (RefusalSender, &Tasks),
 ) -> ResourceStores {
     let connectivity = upstream.connectivity();
     let client = |client| ReflectorClient { client, connectivity: connectivity.clone(), lent: None };
@@ -41,7 +41,7 @@ pub(crate) fn resource_stores(
     });
     let (lent_to, reads) = (upstream.clone(), connectivity.clone());
     let lent: LentClients = Arc::new(move |credential| ReflectorClient {
-        client: lent_to.client_with_lent(credential.clone()),
+        client: lent_to.client_with_lent(credential.clone(), refusals.clone()),
         connectivity: reads.clone(),
         lent: Some(credential),
     });

@@ -176,6 +176,43 @@ async fn what_was_answered_401_403_or_404_online_does_not_come_back_offline() {
 }
 
 #[tokio::test]
+async fn what_ends_one_token_takes_nothing_from_another_of_the_same_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut link, weir) = start(&folder).await;
+    server.add_token("other", "tenant", &[]);
+    let (ends, other) = (client(&weir, "Bearer opaque"), client(&weir, "Bearer other"));
+    let maps = format!("{MAPS}?resourceVersion=0");
+    assert_eq!(status(&other, &maps).await, 200);
+    // Both read the same store, which is now read with this token.
+    let mut events = ends.watch(&format!("{MAPS}?watch=true&resourceVersion=0")).await;
+    assert_eq!(events.next_named().await, "ADDED settings");
+    server.on_request(|request| match request.header("authorization") {
+        "Bearer opaque" => Action::json(401, r#"{"kind":"Status","apiVersion":"v1","code":401}"#),
+        _ => Action::Serve,
+    });
+    server.clear_requests();
+    link.down().await;
+    link.up().await;
+    let mut count = server.request_count();
+    let is_refused =
+        |request: &weir_apiserver::Recorded| request.path == MAPS && request.header("authorization") == "Bearer opaque";
+    let refused = async {
+        while !server.requests().iter().any(is_refused) {
+            count.changed().await.unwrap();
+        }
+    };
+    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, refused).await.is_ok(), "{}", weir.log_text());
+    disconnect(&mut link, &weir).await;
+    let ended = async {
+        while status(&ends, &maps).await != 503 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, ended).await.is_ok(), "{}", weir.log_text());
+    assert_eq!([status(&other, &maps).await, status(&other, MAP).await], [200, 200], "{}", weir.log_text());
+}
+
+#[tokio::test]
 async fn a_token_holds_offline_until_it_expires_and_as_long_as_it_was_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut link, weir) = start(&folder).await;

@@ -99,6 +99,11 @@ impl Caller {
         }))
     }
 
+    /// Returns who has lent a credential.
+    pub(super) fn of_lent(authorization: HeaderValue) -> Self {
+        Self::of(Identity::Client, &HeaderMap::from_iter([(header::AUTHORIZATION, authorization)]))
+    }
+
     /// The credential that its requests have upstream.
     pub(super) fn identity(&self) -> Identity {
         self.0.identity

@@ -82,6 +82,12 @@ pub enum ReflectorError {
 }
 
 impl ReflectorError {
+    /// Whether the API server does not let whose credential it is read: 401 or 403.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Forbidden { .. } | Self::Unauthorized { .. })
+    }
+
     /// Whether retrying alone is unlikely to help, so that callers should report the error instead of waiting.
     #[must_use]
     pub fn needs_operator_action(&self) -> bool {

@@ -9,13 +9,16 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, InvalidHeaderValue};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use tower::{BoxError, Service};
 
 use crate::user_agent::set_user_agent;
-use crate::{AnsweredBy, Identity, LentCredential, Purpose, RequestHead, Upstream, UpstreamBody, UpstreamError};
+use crate::{
+    AnsweredBy, Identity, LentCredential, Purpose, Refusal, RefusalSender, RequestHead, Upstream, UpstreamBody,
+    UpstreamError,
+};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
@@ -33,7 +36,7 @@ enum CredentialHeaders {
     /// The user whom the daemon impersonates, if any.
     Impersonate(Arc<HeaderMap>),
     /// The credential of a client that has a request open.
-    Lent(LentCredential),
+    Lent(LentCredential, RefusalSender),
 }
 
 impl CredentialHeaders {
@@ -45,13 +48,31 @@ impl CredentialHeaders {
                     headers.append(name, value.clone());
                 }
             }
-            Self::Lent(credential) => {
+            Self::Lent(credential, _) => {
                 let none = || UpstreamError::Credential("the client whose credential it is has left".to_owned());
                 headers.insert(AUTHORIZATION, credential.newest().ok_or_else(none)?);
             }
         }
         Ok(())
     }
+
+    /// Notes what the API server says of the credential of a request.
+    fn note(&self, sent: &Sent, status: StatusCode) {
+        if let (Self::Lent(credential, refusals), Some(authorization)) = (self, &sent.authorization) {
+            let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            credential.note(authorization, is_refused);
+            if is_refused {
+                let refusal = Refusal { authorization: authorization.clone(), path: sent.path.clone(), status };
+                let _ = refusals.try_send(refusal);
+            }
+        }
+    }
+}
+
+/// What was asked for, and with which credential.
+struct Sent {
+    authorization: Option<HeaderValue>,
+    path: PathAndQuery,
 }
 
 impl Upstream {
@@ -82,9 +103,10 @@ impl Upstream {
         Ok(self.client_with(Identity::Impersonated, CredentialHeaders::Impersonate(Arc::new(headers))))
     }
 
-    /// Returns a client with the credential that a client of Weir lends. Its requests fail while nobody lends one.
-    pub fn client_with_lent(self: &Arc<Self>, credential: LentCredential) -> kube::Client {
-        self.client_with(Identity::Client, CredentialHeaders::Lent(credential))
+    /// Returns a client with the credential that a client of Weir lends. Its requests fail while nobody lends one. What the API
+    /// server refuses it goes to `refusals`.
+    pub fn client_with_lent(self: &Arc<Self>, credential: LentCredential, refusals: RefusalSender) -> kube::Client {
+        self.client_with(Identity::Client, CredentialHeaders::Lent(credential, refusals))
     }
 
     fn client_as(self: &Arc<Self>, identity: Identity) -> kube::Client {
@@ -113,11 +135,17 @@ impl Service<Request<Body>> for DaemonService {
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
         let purpose = if watch { Purpose::Watch } else { Purpose::Short };
+        let (credentials, sent) = (
+            self.headers.clone(),
+            Sent { authorization: parts.headers.get(AUTHORIZATION).cloned(), path: path.clone() },
+        );
         let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by: AnsweredBy::Server };
         let body = body.map_err(BoxError::from).boxed_unsync();
         Box::pin(async move {
             credential?;
-            upstream.send(identity, purpose, head, body).await
+            let response = upstream.send(identity, purpose, head, body).await?;
+            credentials.note(&sent, response.status());
+            Ok(response)
         })
     }
 }

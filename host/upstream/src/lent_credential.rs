@@ -7,8 +7,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderValue;
-use tokio::sync::watch;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, StatusCode};
+use tokio::sync::{mpsc, watch};
+
+/// What the API server has refused to a lent credential: that concerns this credential, and no other one of the same client.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The `Authorization` header that was sent.
+    pub authorization: HeaderValue,
+    /// What was asked for.
+    pub path: PathAndQuery,
+    /// 401 or 403.
+    pub status: StatusCode,
+}
+
+/// Where refusals go. One that finds no room is lost; what it refused is asked for again.
+pub type RefusalSender = mpsc::Sender<Refusal>;
+
+/// Returns a channel for refusals.
+#[must_use]
+pub fn refusals() -> (RefusalSender, mpsc::Receiver<Refusal>) {
+    mpsc::channel(64)
+}
 
 /// The credential that the open requests of one client lend.
 #[derive(Clone)]
@@ -18,7 +39,13 @@ pub struct LentCredential(Arc<watch::Sender<Loans>>);
 #[derive(Default)]
 struct Loans {
     last: u64,
-    open: BTreeMap<u64, HeaderValue>,
+    open: BTreeMap<u64, Loan>,
+}
+
+struct Loan {
+    authorization: HeaderValue,
+    /// The API server has refused it last.
+    refused: bool,
 }
 
 /// Lends the credential of a request until it is dropped.
@@ -42,14 +69,28 @@ impl LentCredential {
         self.0.send_modify(|loans| {
             loans.last += 1;
             id = loans.last;
-            loans.open.insert(id, authorization);
+            let refused = loans.open.values().any(|loan| loan.refused && loan.authorization == authorization);
+            loans.open.insert(id, Loan { authorization, refused });
         });
         CredentialLoan { credential: self.clone(), id }
     }
 
-    /// The newest credential: an older one may have expired since its request began. `None` while nobody lends one.
+    /// The newest credential, because an older one may have expired since its request began; one that the API server refused
+    /// only if there is no other. `None` while nobody lends one.
     pub(crate) fn newest(&self) -> Option<HeaderValue> {
-        self.0.borrow().open.values().next_back().cloned()
+        let loans = self.0.borrow();
+        let accepted = loans.open.values().rfind(|loan| !loan.refused);
+        accepted.or_else(|| loans.open.values().next_back()).map(|loan| loan.authorization.clone())
+    }
+
+    /// Notes whether the API server has refused a credential that was lent.
+    pub(crate) fn note(&self, authorization: &HeaderValue, refused: bool) {
+        // Nobody waits for that.
+        self.0.send_if_modified(|loans| {
+            let same = loans.open.values_mut().filter(|loan| loan.authorization == authorization);
+            same.for_each(|loan| loan.refused = refused);
+            false
+        });
     }
 
     /// Whether a request of the client is open.
@@ -103,7 +144,15 @@ mod tests {
         let second = credential.lend(HeaderValue::from_static("Bearer new"));
         credential.wait_until(true).await;
         assert_eq!(credential.newest().unwrap(), "Bearer new");
-        drop(second);
+        credential.note(&HeaderValue::from_static("Bearer new"), true);
+        assert_eq!(credential.newest().unwrap(), "Bearer old", "the other one was refused");
+        let again = credential.lend(HeaderValue::from_static("Bearer new"));
+        assert_eq!(credential.newest().unwrap(), "Bearer old", "it is the same");
+        credential.note(&HeaderValue::from_static("Bearer old"), true);
+        assert_eq!(credential.newest().unwrap(), "Bearer new", "all were refused");
+        credential.note(&HeaderValue::from_static("Bearer new"), false);
+        assert_eq!(credential.newest().unwrap(), "Bearer new");
+        drop((second, again));
         assert_eq!(credential.newest().unwrap(), "Bearer old");
         drop(first);
         credential.wait_until(false).await;

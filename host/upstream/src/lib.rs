@@ -65,7 +65,7 @@ pub use error_report::error_report;
 pub use exec_plugin::ExecPluginError;
 pub use gunzip::{Gunzip, GunzipError};
 pub use identity::Identity;
-pub use lent_credential::{CredentialLoan, LentCredential};
+pub use lent_credential::{CredentialLoan, LentCredential, Refusal, RefusalSender, refusals};
 pub use metrics::UpstreamMetrics;
 pub use request::{AnsweredBy, Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Uri};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use tokio::sync::mpsc;
 use weir_kube::{RequestInfo, ResourceRequest, Verb};
-use weir_upstream::Identity;
+use weir_upstream::{Identity, Refusal};
 
 use super::attributes::attributes;
 use crate::proxy::Proxy;
@@ -40,6 +42,34 @@ impl Proxy {
                 proxy.note_outcome(&outcome).await;
             }
         });
+    }
+
+    /// Notes what the API server refuses to the credentials of clients with which Weir itself reads. `Proxy` ends with the daemon.
+    pub(crate) fn note_refusals(self: &Arc<Self>, mut refused: mpsc::Receiver<Refusal>) {
+        let proxy = self.clone();
+        self.tasks.spawn_until_stop(async move {
+            while let Some(refusal) = refused.recv().await {
+                proxy.note_refusal(refusal).await;
+            }
+        });
+    }
+
+    /// Who may not list what a view shows, or not watch it, gets none of it.
+    async fn note_refusal(&self, refusal: Refusal) {
+        let Refusal { authorization, path, status } = refusal;
+        let Ok(request) = RequestInfo::parse(&Method::GET, &Uri::from(path)) else { return };
+        let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return };
+        if !self.is_answered_by_server(&request) && !views.is_found_local(resource).await {
+            return;
+        }
+        let caller = Caller::of_lent(authorization);
+        if status == StatusCode::UNAUTHORIZED {
+            return self.revoke(&caller).await;
+        }
+        for verb in ["list", "watch"] {
+            let asked = ResourceAttributes { verb: Some(verb.to_owned()), ..attributes(&Method::GET, resource) };
+            self.note_permission(&caller, &asked, false).await;
+        }
     }
 
     /// Notes the status of an answer that the API server itself has sent: never one of a backend behind it, or of Weir.

@@ -29,7 +29,6 @@ use super::resource_store::ResourceStore;
 use super::snapshot::Snapshot;
 use super::trust::Doubt;
 use crate::StoreKey;
-use crate::error::ReflectorError;
 use crate::resource_client::RequestError;
 
 /// How often the API server is asked for its newest version, and one object.
@@ -160,11 +159,8 @@ impl StoreCheck {
     }
 
     fn unanswered(&self, error: &RequestError) -> Verdict {
-        let is_refused = matches!(
-            error,
-            RequestError::Other(ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. })
-        );
-        if is_refused && self.lent.as_ref().is_none_or(LentCredential::is_lent) {
+        // That of a lent credential says nothing of another one that its client has.
+        if self.lent.is_none() && matches!(error, RequestError::Other(error) if error.is_refusal()) {
             self.store.set_refused(true);
         }
         tracing::debug!(store = self.name, ?error, "the store cannot be compared with the API server");

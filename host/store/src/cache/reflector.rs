@@ -200,14 +200,19 @@ impl ResourceReflector {
                 }
                 (Err(RequestError::Other(error)), current) => {
                     let invalid = matches!(error, ReflectorError::InvalidResponse { .. });
-                    if matches!(error, ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. }) {
-                        self.store.set_refused(true);
-                    }
+                    self.refused(&error);
                     self.report(error);
                     backoff.wait_or_reconnect(&mut self.reconnects).await;
                     if invalid { Phase::List } else { current }
                 }
             };
+        }
+    }
+
+    /// Notes a refusal of who reads the store. That of a lent credential says nothing of another one that its client has.
+    fn refused(&self, error: &ReflectorError) {
+        if error.is_refusal() && self.lent.is_none() {
+            self.store.set_refused(true);
         }
     }
 
