@@ -18,6 +18,7 @@
 //!                             └─► persisted ─► segment, store_row, seal ─► config, error
 //! ```
 
+mod aside;
 mod cache;
 mod commit;
 mod config;
@@ -26,6 +27,7 @@ mod error;
 mod known_names;
 mod limit;
 mod metrics;
+mod overlay;
 mod persisted;
 mod recovery;
 mod seal;

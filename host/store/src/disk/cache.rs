@@ -117,7 +117,7 @@ impl DiskCache {
     }
 
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
-    /// cluster is dropped.
+    /// cluster is set aside.
     pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
         let foreign = self.blocking(move |state, _| state.confirm_cluster(uid)).await.unwrap_or_default();
         self.cluster.send_replace(if foreign { ClusterCheck::Other } else { ClusterCheck::Same });
@@ -295,14 +295,14 @@ impl DiskCache {
 }
 
 impl DiskState {
-    /// Whether the file was of another cluster than this one. It is dropped then.
+    /// Whether the file was of another cluster than this one. It is set aside then.
     fn confirm_cluster(&mut self, uid: String) -> bool {
         // A file that is opened from now on is compared when it is opened.
         self.confirmed = Some(uid.clone());
         let known = self.with_database(|state, _| Ok(state.cluster.clone())).flatten();
         if let Some(known) = known.filter(|known| *known != uid) {
-            self.drop_all(&DiskError::OtherCluster(known));
             self.foreign = true;
+            self.set_aside(DiskError::OtherCluster(known));
         }
         if self.cluster.as_ref() != Some(&uid) {
             self.with_database(|_, database| database.write(|batch| batch.put_meta("cluster", &uid)));
@@ -327,7 +327,10 @@ impl DiskState {
             Ok(value) => Some(Some(value).filter(|value| !value.is_expired())),
             Err(error) => {
                 self.report("values", &error);
-                self.values.insert(name.to_owned(), None);
+                // The key may come back.
+                if !matches!(error, DiskError::Key(_)) {
+                    self.values.insert(name.to_owned(), None);
+                }
                 Some(None)
             }
         }

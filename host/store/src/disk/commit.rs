@@ -12,6 +12,7 @@ use super::error::DiskError;
 use super::persisted::{Persisted, StoreDiff};
 use super::seal::CacheKey;
 use super::state::{DiskState, unix_seconds};
+use super::store_row::StoreRow;
 use crate::cache::ResourceStore;
 
 /// How often expired values are removed.
@@ -44,16 +45,22 @@ impl DiskState {
         self.open.retain(|name, persisted| used.contains(name) || persisted.committed.is_none());
         self.too_large.retain(|name, _| used.contains(name));
         let due = self.with_database(|state, database| {
+            if state.is_read_only() {
+                return Ok(state.retry_at());
+            }
+            state.tend_aside(database)?;
             let (pending, due) = state.pending(database, requests, force)?;
             let superfluous = state.take_superfluous(database)?;
             if pending.is_empty() && state.values.is_empty() && superfluous.is_empty() {
                 return Ok(due);
             }
-            let (written, errors) = state.write(database, &pending, &superfluous)?;
+            let replaced = state.replaced_by(&pending);
+            let (written, errors) = state.write(database, &pending, (&superfluous, &replaced))?;
             for (name, error) in errors {
                 state.report(&name, &error);
             }
             state.values.clear();
+            state.rows.retain(|id, _| !replaced.contains(id));
             for persisted in written {
                 state.rows.insert(persisted.id, persisted.row.clone());
                 if used.contains(&persisted.row.name) {
@@ -112,12 +119,20 @@ impl DiskState {
         Ok((pending, next))
     }
 
+    /// The stores on disk of the same names that another key has encrypted.
+    fn replaced_by(&self, pending: &[ChangedStore]) -> Vec<u64> {
+        let is_replaced = |id: u64, row: &StoreRow| {
+            pending.iter().any(|found| found.persisted.id != id && found.persisted.row.name == row.name)
+        };
+        self.rows.iter().filter(|(id, row)| is_replaced(**id, row)).map(|(id, _)| *id).collect()
+    }
+
     /// Writes everything in one transaction.
     fn write(
         &mut self,
         database: &Database,
         pending: &[ChangedStore],
-        superfluous: &[String],
+        (superfluous, replaced): (&[String], &[u64]),
     ) -> Result<CommitResult, DiskError> {
         let needs_key = self.values.iter().filter_map(|(_, value)| value.as_ref()).any(|value| value.confidential);
         let key = match needs_key {
@@ -135,6 +150,7 @@ impl DiskState {
             for found in pending {
                 written.push(found.write(batch, &mut errors)?);
             }
+            replaced.iter().try_for_each(|id| batch.remove_store(*id))?;
             superfluous.iter().try_for_each(|name| batch.remove_value(name))?;
             for (name, value) in values.iter() {
                 match (value, &key) {

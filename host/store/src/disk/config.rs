@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use weir_kube::GroupResource;
 use weir_upstream::Connectivity;
 
+use super::overlay::Overlay;
 use crate::cache::{Collection, ObjectContent};
 
 /// The file name in the cache directory.
@@ -43,6 +44,8 @@ pub struct DiskConfig {
     /// Whether an API server can be reached: during an outage, only what was added since gives way.
     pub connectivity: Option<Connectivity>,
     pub(super) storage: OpenStorage,
+    /// Opens it while it cannot be written.
+    pub(super) readable: OpenStorage,
 }
 
 /// Where the encryption key is.
@@ -83,7 +86,7 @@ impl DiskConfig {
         let path = directory.join(FILE);
         let mut key = directory.as_os_str().to_owned();
         key.push(".key");
-        let storage = file_storage(path.clone());
+        let (storage, readable) = (file_storage(path.clone()), readable_storage(path.clone()));
         Self {
             path,
             key_file: KeyFile::Own { path: key.into(), former: None },
@@ -95,7 +98,14 @@ impl DiskConfig {
             identity_wait: Duration::from_millis(100),
             connectivity: None,
             storage,
+            readable,
         }
+    }
+
+    /// The same settings, for a file that was set aside.
+    pub(super) fn of_file(&self, path: PathBuf) -> Self {
+        let (storage, readable) = (file_storage(path.clone()), readable_storage(path.clone()));
+        Self { path, storage, readable, ..self.clone() }
     }
 
     pub(super) fn file_name(&self) -> String {
@@ -131,9 +141,27 @@ fn file_storage(path: PathBuf) -> OpenStorage {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
         }
+        is_file(&path)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         Ok(Arc::new(FileBackend::new(file).map_err(io::Error::other)?))
     })
+}
+
+/// A database file that is only read.
+fn readable_storage(path: PathBuf) -> OpenStorage {
+    Arc::new(move || {
+        is_file(&path)?;
+        let file = FileBackend::new(OpenOptions::new().read(true).open(&path)?).map_err(io::Error::other)?;
+        Ok(Arc::new(Overlay::new(Arc::new(file))?))
+    })
+}
+
+/// Reading a pipe would take for ever.
+fn is_file(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a file")),
+        _ => Ok(()),
+    }
 }
 
 /// The name of a store on disk: its collection, and the identity that read it. Nobody else is served from it.

@@ -218,11 +218,6 @@ impl WriteBatch<'_> {
         Ok(())
     }
 
-    pub(super) fn clear_values(&mut self) -> Result<(), DiskError> {
-        self.values.retain(|_, _| false)?;
-        Ok(())
-    }
-
     pub(super) fn remove_value(&mut self, name: &str) -> Result<(), DiskError> {
         self.values.remove(name)?;
         Ok(())

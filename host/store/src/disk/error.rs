@@ -2,23 +2,23 @@
 
 use std::io;
 
-/// A failure of the cache on disk. The daemon runs on without it: what failed is dropped and fetched again.
+/// A failure of the cache on disk. The daemon runs on without what failed, and fetches it again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
-    /// The bytes on disk are not those that were written. They are dropped.
+    /// The bytes on disk are not those that were written. What is whole is taken over.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// Another release of Weir wrote the file. It is dropped.
+    /// Another release of Weir wrote the file. It is set aside.
     #[error("its format {0} is not the one that this release reads")]
     Format(String),
-    /// Another node's daemon wrote the file. It is dropped.
+    /// A daemon with another name of the node wrote the file. It is set aside.
     #[error("it belongs to the node {0:?}")]
     OtherNode(String),
-    /// The file is of another cluster. It is dropped.
+    /// The file is of another cluster. It is set aside.
     #[error("it belongs to the cluster whose namespace kube-system has the uid {0:?}")]
     OtherCluster(String),
-    /// The encryption key is missing, unusable or another one. The encrypted stores are dropped.
+    /// The encryption key is missing, unusable or another one. The encrypted stores stay until others are written.
     #[error("the encryption key is not usable: {0}")]
     Key(String),
     /// The disk is full. The cache is opened again after a delay.
@@ -56,9 +56,14 @@ impl DiskError {
         }
     }
 
-    /// Whether what is on disk can be trusted once the cause is gone. Otherwise it has to be dropped.
+    /// Whether what is on disk can be trusted once the cause is gone. Otherwise it is replaced.
     pub(super) fn is_temporary(&self) -> bool {
         matches!(self, Self::Full | Self::ReadOnly(_) | Self::Locked | Self::Io(_))
+    }
+
+    /// Whether the file may be read although it cannot be written. What another process writes changes while it is read.
+    pub(super) fn may_be_read(&self) -> bool {
+        matches!(self, Self::Full | Self::ReadOnly(_) | Self::Io(_))
     }
 }
 

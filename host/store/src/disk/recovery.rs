@@ -1,18 +1,22 @@
-//! Opens the database file, and replaces one that cannot be used.
+//! Opens the database file, and another one in place of one that does not fit.
 //!
-//! From a damaged file the stores that are whole are taken over; nothing else of it is.
+//! What does not fit is set aside, and used again when it fits. From a damaged file the stores that are whole are taken over;
+//! nothing else of it is.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::config::DiskConfig;
+use super::aside::{Aside, online};
+use super::config::{DiskConfig, OpenStorage};
 use super::database::{Database, open_storage};
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
 use super::seal::{CacheKey, unseal};
 use super::store_row::{StoreRow, segment_place};
 
-/// The version of the tables' content. Files of another version are replaced.
+/// The version of the tables' content. Each has a file name of its own, this one `watch-cache.redb`, so that another release finds
+/// its own file again.
 const FORMAT: &str = "1";
 /// The most bytes that are taken over from a damaged file.
 const MAX_SALVAGE: u64 = 64 << 20;
@@ -33,13 +37,38 @@ struct WholeStore {
     segments: Vec<(u64, Vec<u8>)>,
 }
 
-/// Opens the file, and verifies that it is of this release, of this node, and of this cluster, if its identity is known.
+/// Opens the file, and verifies that it is of this release, of this node, and of this cluster, if its identity is known. Where there
+/// is no file, one that was set aside is brought back if it fits.
 pub(super) fn open(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
 ) -> Result<Opened, DiskError> {
-    let database = Database::open(open_storage(&*config.storage)?, metrics.clone(), true)?;
+    if !config.path.exists()
+        && let Some(back) = fitting(config, metrics, cluster)
+    {
+        std::fs::rename(&back, &config.path)?;
+        tracing::info!(file = %back.display(), "a watch cache that was set aside fits, and is used again");
+    }
+    open_storage_of(config, &config.storage, metrics, cluster)
+}
+
+/// Opens the file to read from it while it cannot be written. What is written goes to memory.
+pub(super) fn open_readable(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+) -> Result<Opened, DiskError> {
+    open_storage_of(config, &config.readable, metrics, cluster)
+}
+
+fn open_storage_of(
+    config: &DiskConfig,
+    storage: &OpenStorage,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+) -> Result<Opened, DiskError> {
+    let database = Database::open(open_storage(&**storage)?, metrics.clone(), true)?;
     match identify(&database, config, cluster) {
         Ok((rows, cluster, damaged)) => Ok(Opened { database, rows, cluster, damaged }),
         Err(error) => {
@@ -80,22 +109,66 @@ fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> 
     Ok((rows, database.meta("cluster")?, damaged))
 }
 
-/// Replaces the file by an empty one. Takes the stores over that are whole, if the error is damage.
-pub(super) fn recreate(
+/// The file that was set aside and fits now. A file that nothing was written to fits, but is of no use.
+fn fitting(config: &DiskConfig, metrics: &Arc<DiskMetrics>, cluster: Option<&str>) -> Option<PathBuf> {
+    let fits = |path: &PathBuf| {
+        let config = config.of_file(path.clone());
+        let database = open_storage(&*config.readable).and_then(|file| Database::open(file, metrics.clone(), false));
+        let Ok(database) = database else { return false };
+        let of_node = database.meta("node").ok().flatten();
+        let fits = of_node.is_some() && identify(&database, &config, cluster).is_ok();
+        database.close();
+        fits
+    };
+    Aside::of(&config.path).candidates().find(fits)
+}
+
+/// Whether a file has nothing that an API server has told.
+fn is_empty(config: &DiskConfig, metrics: &Arc<DiskMetrics>) -> bool {
+    let database = open_storage(&*config.readable).and_then(|file| Database::open(file, metrics.clone(), false));
+    let Ok(database) = database else { return false };
+    let is_empty = database.stores().is_ok_and(|stores| stores.is_empty())
+        && database.values(1).is_ok_and(|values| values.is_empty());
+    database.close();
+    is_empty
+}
+
+/// Sets the file aside because of an error, and opens one that was set aside before and fits, or else a new one. Takes the
+/// stores over that are whole, if the error is damage.
+pub(super) fn replace(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
     error: &DiskError,
     key: Option<&CacheKey>,
 ) -> Result<Opened, DiskError> {
-    let salvaged = match error {
-        DiskError::Damaged(_) => salvage(config, metrics, cluster, key).unwrap_or_default(),
-        _ => Salvage::default(),
+    let is_damage = matches!(error, DiskError::Damaged(_));
+    if !is_damage && is_empty(config, metrics) {
+        // One that was set aside before has more.
+        let _ = std::fs::remove_file(&config.path);
+    }
+    let back = fitting(config, metrics, cluster).filter(|_| !is_damage);
+    let place = Aside::of(&config.path).exchange(error, back.as_deref())?;
+    if let Some(place) = &place {
+        tracing::warn!(file = %config.path.display(), reason = error.reason(), place = %place.display(), "watch cache on disk was set aside");
+    }
+    if back.is_some() {
+        let opened = open(config, metrics, cluster)?;
+        opened.database.write(|batch| batch.put_meta(&online(error.reason()), "0"))?;
+        tracing::info!(file = %config.path.display(), stores = opened.rows.len(), "a watch cache that was set aside fits, and is used again");
+        return Ok(opened);
+    }
+    let salvaged = match is_damage {
+        true => {
+            let damaged = place.map_or_else(|| config.clone(), |place| config.of_file(place));
+            salvage(&damaged, metrics, cluster, key).unwrap_or_default()
+        }
+        false => Salvage::default(),
     };
     let storage = open_storage(&*config.storage)?;
     storage.set_len(0)?;
     drop(storage);
-    let mut opened = open(config, metrics, cluster)?;
+    let mut opened = open_storage_of(config, &config.storage, metrics, cluster)?;
     opened.database.write(|batch| {
         for WholeStore { id, row, segments } in &salvaged.stores {
             batch.put_store(*id, &row.seal(*id)?)?;
@@ -104,7 +177,7 @@ pub(super) fn recreate(
         salvaged.values.iter().try_for_each(|(name, blob)| batch.put_value(name, blob))?;
         salvaged.cluster.iter().try_for_each(|cluster| batch.put_meta("cluster", cluster))
     })?;
-    tracing::info!(file = %config.path.display(), stores = salvaged.stores.len(), "watch cache on disk was created again, with the stores that are whole");
+    tracing::info!(file = %config.path.display(), stores = salvaged.stores.len(), "watch cache on disk was created");
     opened.rows = salvaged.stores.into_iter().map(|store| (store.id, store.row)).collect();
     opened.cluster = salvaged.cluster.or(opened.cluster);
     Ok(opened)
@@ -118,14 +191,14 @@ struct Salvage {
     cluster: Option<String>,
 }
 
-/// Reads the stores that are whole. Encrypted ones need their key.
+/// Reads the stores that are whole. Encrypted ones are verified if their key is there; otherwise that is done when they are read.
 fn salvage(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
     key: Option<&CacheKey>,
 ) -> Result<Salvage, DiskError> {
-    let database = Database::open(open_storage(&*config.storage)?, metrics.clone(), false)?;
+    let database = Database::open(open_storage(&*config.readable)?, metrics.clone(), false)?;
     let result = identify(&database, config, cluster).map(|(rows, cluster, _)| {
         let mut left = MAX_SALVAGE;
         let mut stores = Vec::new();
@@ -150,14 +223,13 @@ fn salvage(
 
 /// The segments of a store, if all of them are there and are what was written.
 fn whole(database: &Database, id: u64, row: &StoreRow, key: Option<&CacheKey>) -> Option<Vec<(u64, Vec<u8>)>> {
-    let key = match (&row.key, key) {
-        (None, _) => None,
-        (Some(id), Some(key)) if key.id == *id => Some(key),
-        (Some(_), _) => return None,
-    };
+    let key = key.filter(|key| row.key.as_ref() == Some(&key.id));
+    let is_verified = row.key.is_none() || key.is_some();
     let (mut segments, mut expected) = (Vec::new(), row.segments.clone());
     let read = database.segments(id, |sequence, blob| {
-        unseal(&segment_place(id, sequence), &blob, key)?;
+        if is_verified {
+            unseal(&segment_place(id, sequence), &blob, key)?;
+        }
         if expected.next() != Some(sequence) {
             return Err(DiskError::Damaged("a segment is missing".to_owned()));
         }

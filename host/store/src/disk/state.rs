@@ -50,11 +50,17 @@ pub(super) struct DiskState {
     /// Whether the daemon talks to another cluster than the one that the file was of when it was opened.
     pub(super) foreign: bool,
     pub(super) compacted: Option<Instant>,
+    /// When the time that files were set aside for was counted.
+    pub(super) tended: Option<Instant>,
     /// When expired values were removed.
     pub(super) swept: Option<Instant>,
     key: Option<Result<Arc<CacheKey>, String>>,
-    /// When the file is opened again after a failure.
+    /// When the file is opened again after a failure. Until then it is read, if that is possible.
     retry_at: Option<Instant>,
+    /// Whether it may be read until then.
+    may_be_read: bool,
+    /// Whether the open file is only read.
+    is_read_only: bool,
     /// The daemon stops.
     closed: bool,
     /// Failures since the last commit.
@@ -81,9 +87,12 @@ impl DiskState {
             confirmed: None,
             foreign: false,
             compacted: None,
+            tended: None,
             swept: None,
             key: None,
             retry_at: None,
+            may_be_read: false,
+            is_read_only: false,
             closed: false,
             failures: 0,
             damage: None,
@@ -96,13 +105,25 @@ impl DiskState {
         self.retry_at
     }
 
-    /// Uses the open file, which it opens if the delay after the last failure has passed. A failure closes the file:
-    /// what cannot be trusted is dropped, everything else waits for the next attempt. `None`: there is no file.
+    /// Whether the file is only read for now: it could not be written, and is tried again.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Uses the open file, which it opens if the delay after the last failure has passed; until then it is only read. A failure
+    /// closes the file: what cannot be trusted is set aside, everything else waits for the next attempt. `None`: there is no
+    /// file.
     pub(super) fn with_database<T>(
         &mut self,
         operation: impl FnOnce(&mut Self, &mut Database) -> Result<T, DiskError>,
     ) -> Option<T> {
+        let is_due = self.retry_at.is_none_or(|at| Instant::now() >= at);
         let mut database = match self.database.take() {
+            Some(database) if self.is_read_only && is_due => {
+                database.close();
+                self.forget_content();
+                self.reopen()?
+            }
             Some(database) => database,
             None => self.reopen()?,
         };
@@ -119,10 +140,15 @@ impl DiskState {
         }
     }
 
-    /// Opens the file. What another node, cluster or release wrote is replaced, and so is a damaged file.
+    /// Opens the file. What another node, cluster or release wrote is set aside, and so is a damaged file. One that cannot be
+    /// written is read.
     fn reopen(&mut self) -> Option<Database> {
-        if self.closed || self.retry_at().is_some_and(|at| Instant::now() < at) {
+        self.is_read_only = false;
+        if self.closed {
             return None;
+        }
+        if self.retry_at().is_some_and(|at| Instant::now() < at) {
+            return self.may_be_read.then(|| self.open_readable()).flatten();
         }
         let cluster = self.confirmed.clone();
         let opened = match self.damage.take() {
@@ -138,7 +164,7 @@ impl DiskState {
             }
             self.foreign |= matches!(error, DiskError::OtherCluster(_));
             let key = self.present_key();
-            let created = recovery::recreate(&self.config, &self.metrics, cluster.as_deref(), &error, key.as_deref());
+            let created = recovery::replace(&self.config, &self.metrics, cluster.as_deref(), &error, key.as_deref());
             created.inspect_err(|error| self.report(&self.config.file_name(), error))
         });
         match opened {
@@ -155,9 +181,17 @@ impl DiskState {
             }
             Err(error) => {
                 self.suspend(error);
-                None
+                self.may_be_read.then(|| self.open_readable()).flatten()
             }
         }
+    }
+
+    /// Opens the file to read from it. Nothing that shows then is done anything about before it can be written.
+    fn open_readable(&mut self) -> Option<Database> {
+        let opened = recovery::open_readable(&self.config, &self.metrics, self.confirmed.as_deref()).ok()?;
+        self.is_read_only = true;
+        (self.rows, self.cluster) = (opened.rows, opened.cluster);
+        Some(opened.database)
     }
 
     /// Closes the file for good.
@@ -178,17 +212,22 @@ impl DiskState {
     /// Opens the file after a delay: at once if it is damaged for the first time, because it is replaced then. Each store is
     /// read again, or written in full.
     fn suspend(&mut self, error: DiskError) {
-        self.open.clear();
-        self.rows.clear();
-        self.index = None;
+        self.forget_content();
         let at_once = self.failures == 0 && !error.is_temporary();
         let delay = match at_once {
             true => Duration::ZERO,
             false => FIRST_RETRY.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY),
         };
         self.failures += 1;
+        self.may_be_read = error.may_be_read();
         self.retry_at = Some(Instant::now() + delay);
         self.damage = (!error.is_temporary()).then_some(error);
+    }
+
+    fn forget_content(&mut self) {
+        self.open.clear();
+        self.rows.clear();
+        self.index = None;
     }
 
     /// Notes that the file works.
@@ -235,7 +274,8 @@ impl DiskState {
         self.config.key_file.exists().then(|| self.key_for(Confidentiality::Encrypted).ok().flatten()).flatten()
     }
 
-    /// Reads a store. What cannot be used is reported and dropped: alone if possible.
+    /// Reads a store. What is damaged is reported and dropped, alone if possible. What another key has encrypted is reported, and
+    /// stays until something else is written in its place: the key may come back.
     pub(super) fn load(&mut self, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
         if let Some(open) = self.open.get(name) {
             return Some(open.snapshot());
@@ -252,18 +292,25 @@ impl DiskState {
         name: &StoreName,
         confidentiality: Confidentiality,
     ) -> Result<Option<Persisted>, DiskError> {
-        let Some((id, row)) = self.rows.iter().find(|(_, row)| row.name == *name) else { return Ok(None) };
-        let (id, row) = (*id, row.clone());
-        let loaded = self.key_for(confidentiality).and_then(|key| {
-            let id_of_key = key.as_ref().map(|key| key.id.clone());
-            if row.key != id_of_key {
-                return Err(DiskError::Key(
-                    "the store was encrypted with another key, or must be encrypted".to_owned(),
-                ));
+        if !self.rows.values().any(|row| row.name == *name) {
+            return Ok(None);
+        }
+        let key = match self.key_for(confidentiality) {
+            Ok(key) => key,
+            Err(error) => {
+                self.report(&name.to_string(), &error);
+                return Ok(None);
             }
-            Persisted::load(database, id, row, key.as_deref())
-        });
-        match loaded {
+        };
+        let id_of_key = key.as_ref().map(|key| &key.id);
+        let Some((id, row)) = self.rows.iter().find(|(_, row)| row.name == *name && row.key.as_ref() == id_of_key)
+        else {
+            let reason = "the store was encrypted with another key, or must be encrypted";
+            self.report(&name.to_string(), &DiskError::Key(reason.to_owned()));
+            return Ok(None);
+        };
+        let (id, row) = (*id, row.clone());
+        match Persisted::load(database, id, row, key.as_deref()) {
             Ok(loaded) => Ok(Some(loaded)),
             Err(error) if error.is_temporary() => Err(error),
             Err(error) => {
@@ -294,22 +341,17 @@ impl DiskState {
         Ok(Persisted::empty(new_id()?, row))
     }
 
-    /// Drops everything on disk, because it is of another cluster.
-    pub(super) fn drop_all(&mut self, error: &DiskError) {
-        self.report(&self.config.file_name(), error);
-        let dropped = self.with_database(|state, database| {
-            database.write(|batch| {
-                state.rows.keys().try_for_each(|id| batch.remove_store(*id))?;
-                batch.clear_values()
-            })
-        });
-        self.open.clear();
+    /// Sets everything on disk aside, because it is of another cluster.
+    pub(super) fn set_aside(&mut self, error: DiskError) {
+        self.report(&self.config.file_name(), &error);
+        if let Some(database) = self.database.take() {
+            database.close();
+        }
+        self.forget_content();
         self.values.clear();
         self.waiting().clear();
-        self.index = None;
-        if dropped.is_some() {
-            self.rows.clear();
-        }
+        self.damage = Some(error);
+        self.with_database(|_, _| Ok(()));
     }
 }
 

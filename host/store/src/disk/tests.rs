@@ -1,8 +1,10 @@
 //! The cache on disk: what was committed is read again, and nothing else is.
 
+mod aside;
 mod commits;
 mod crash;
 mod damage;
+mod overlay;
 mod size;
 mod storage;
 mod values;

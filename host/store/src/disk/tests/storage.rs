@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::StorageBackend;
 
 use super::*;
+use crate::disk::overlay::Overlay;
 
 /// One operation.
 #[derive(Debug, Clone)]
@@ -31,9 +32,13 @@ impl MemoryStorage {
 
     /// A cache on this storage.
     pub(super) fn config(self: &Arc<Self>) -> DiskConfig {
-        let storage = self.clone();
+        let (storage, readable) = (self.clone(), self.clone());
         let config = DiskConfig::new(Path::new("/nonexistent"), "node");
-        DiskConfig { storage: Arc::new(move || Ok(storage.clone())), ..config }
+        DiskConfig {
+            storage: Arc::new(move || Ok(storage.clone())),
+            readable: Arc::new(move || Ok(Arc::new(Overlay::new(readable.clone())?))),
+            ..config
+        }
     }
 }
 

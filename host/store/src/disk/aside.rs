@@ -1,0 +1,157 @@
+//! Database files that do not fit are set aside, one of each reason, and used again when they fit: a name of the node, a cluster or
+//! a release that was there for a while costs nothing of what another one has kept. A damaged file stays beside what was taken
+//! over from it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::database::Database;
+use super::error::DiskError;
+use super::state::DiskState;
+
+/// How long the daemon is online before a file that was set aside is removed.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// How often that time is noted on disk.
+const STEP: Duration = Duration::from_secs(600);
+/// What a file may be set aside for, and used again.
+const FITTING: [&str; 3] = ["node", "cluster", "format"];
+const DAMAGED: &str = "damaged";
+
+/// The places beside the database file.
+#[derive(Debug, Clone)]
+pub(super) struct Aside {
+    file: PathBuf,
+}
+
+/// A file that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AsideFile {
+    pub(super) reason: &'static str,
+    pub(super) path: PathBuf,
+    bytes: u64,
+    modified: SystemTime,
+}
+
+impl Aside {
+    pub(super) fn of(file: &Path) -> Self {
+        Self { file: file.to_owned() }
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        let mut place = self.file.clone().into_os_string();
+        place.push(".");
+        place.push(name);
+        place.into()
+    }
+
+    /// Where a file goes because of an error.
+    pub(super) fn place_for(&self, error: &DiskError) -> PathBuf {
+        self.place(error.reason())
+    }
+
+    /// The files that were set aside and may fit.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        FITTING.into_iter().map(|reason| self.place(reason)).filter(|path| path.is_file())
+    }
+
+    /// Sets the file aside, in place of an earlier one of its reason, and brings one back. Returns where it is now; `None` if
+    /// there was no file. A process that is killed meanwhile leaves no file, and what is to be brought back where it was.
+    pub(super) fn exchange(&self, error: &DiskError, back: Option<&Path>) -> io::Result<Option<PathBuf>> {
+        let next = self.place("next");
+        let had_file = match std::fs::rename(&self.file, &next) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if let Some(back) = back {
+            std::fs::rename(back, &self.file)?;
+        }
+        if !had_file {
+            return Ok(None);
+        }
+        let place = self.place_for(error);
+        std::fs::rename(&next, &place)?;
+        Ok(Some(place))
+    }
+
+    /// The files that were set aside, newest first.
+    pub(super) fn files(&self) -> Vec<AsideFile> {
+        let reasons = FITTING.into_iter().chain([DAMAGED]);
+        let file = |reason| {
+            let path = self.place(reason);
+            let metadata = std::fs::metadata(&path).ok()?;
+            Some(AsideFile { reason, path, bytes: metadata.len(), modified: metadata.modified().ok()? })
+        };
+        let mut files: Vec<_> = reasons.filter_map(file).collect();
+        files.sort_by_key(|file| std::cmp::Reverse(file.modified));
+        files
+    }
+
+    /// The files that are to be removed: those that have been there for a day of being ready online, and the oldest ones that
+    /// do not fit into so many bytes. `online` returns for how long the daemon has been ready since one was set aside.
+    pub(super) fn superfluous(&self, max_bytes: u64, online: impl Fn(&str) -> Duration) -> Vec<AsideFile> {
+        let mut bytes = 0_u64;
+        let mut is_superfluous = |file: &AsideFile| {
+            let is_first = bytes == 0;
+            bytes = bytes.saturating_add(file.bytes.max(1));
+            online(file.reason) >= KEPT || (bytes > max_bytes && !is_first)
+        };
+        self.files().into_iter().filter(|file| is_superfluous(file)).collect()
+    }
+}
+
+/// The name under which the file notes for how many seconds the daemon has been online since another one was set aside.
+pub(super) fn online(reason: &str) -> String {
+    format!("aside/{reason}")
+}
+
+impl DiskState {
+    /// Counts the time that the daemon is online since files were set aside, and removes those that nothing has brought back.
+    /// While no API server can be reached, none is.
+    pub(super) fn tend_aside(&mut self, database: &Database) -> Result<(), DiskError> {
+        let passed = self.tended.map(|at| at.elapsed());
+        let is_failing = self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing());
+        if self.confirmed.is_none() || is_failing {
+            self.tended = None;
+            return Ok(());
+        }
+        if passed.is_some_and(|passed| passed < STEP) {
+            return Ok(());
+        }
+        self.tended = Some(Instant::now());
+        let aside = Aside::of(&self.config.path);
+        let files = aside.files();
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut times = BTreeMap::new();
+        for file in &files {
+            let known = database.meta(&online(file.reason))?.and_then(|seconds| seconds.parse().ok());
+            times.insert(file.reason, Duration::from_secs(known.unwrap_or(0)) + passed.unwrap_or_default());
+        }
+        for file in aside.superfluous(self.config.max_bytes, |reason| times.get(reason).copied().unwrap_or_default()) {
+            file.remove();
+            times.insert(file.reason, Duration::ZERO);
+        }
+        database.write(|batch| {
+            times.iter().try_for_each(|(reason, time)| batch.put_meta(&online(reason), &time.as_secs().to_string()))
+        })
+    }
+}
+
+impl AsideFile {
+    pub(super) fn remove(&self) {
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => {
+                tracing::info!(file = %self.path.display(), reason = self.reason, "removed a watch cache that was set aside");
+            }
+            Err(error) => {
+                tracing::warn!(file = %self.path.display(), %error, "cannot remove a watch cache that was set aside");
+            }
+        }
+    }
+}
