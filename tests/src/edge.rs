@@ -18,6 +18,14 @@ pub async fn edge() -> ApiServer {
     server
 }
 
+/// The requests of clients that an API server got, as `METHOD target`: those of the daemon itself may arrive at any time.
+#[must_use]
+pub fn of_clients(server: &ApiServer) -> Vec<String> {
+    let requests = server.requests();
+    let of_clients = requests.iter().filter(|request| !request.header("user-agent").starts_with("weir/"));
+    of_clients.map(|request| format!("{} {}", request.method, request.target())).collect()
+}
+
 /// A Service.
 #[must_use]
 pub fn service(name: &str, kind: &str) -> Value {
