@@ -85,7 +85,9 @@ async fn round(kubelet: &Client, proxy: &Client) -> Result<usize, String> {
 /// As Go's transport: a get whose kept connection was closed is sent again, on another one.
 async fn get(client: &Client, path: &str) -> Result<Answer, String> {
     match client.try_get(path).await {
-        Err(error) if error.contains("IncompleteMessage") => client.try_get(path).await,
+        Err(error) if ["IncompleteMessage", "ConnectionReset"].iter().any(|kind| error.contains(kind)) => {
+            client.try_get(path).await
+        }
         answer => answer,
     }
 }
