@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::{Authority, Pair};
 
@@ -194,4 +195,46 @@ async fn a_client_that_breaks_off_its_request_is_no_outage() {
     assert!(lines.iter().any(|line| line.contains("result=\"request-body\"")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("result=\"broken\"")), "{lines:?}");
     assert_eq!(weir.client("tool").get(NODES).await.status, 200);
+}
+
+#[tokio::test]
+async fn permissions_and_objects_on_disk_survive_a_wrong_time_that_was_told_once() {
+    const MAP: &str = "/api/v1/namespaces/default/configmaps/settings";
+    let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
+    let server = cluster(&ca.server_for(YEAR)).await;
+    server.store().load("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: default}}").unwrap();
+    let mut link = Link::to(&server).await;
+    let url = link.url().replace("http:", "https:");
+    let weir = shipped(&url, &ca, cache.path()).start_ready().await;
+    let tool = |weir: &Daemon| weir.client("tool").with("authorization", "Bearer tool");
+    for path in [SERVICES, MAP] {
+        assert_eq!(tool(&weir).get(path).await.status, 200, "{path}");
+    }
+    assert_eq!(weir.stop().await, Some(0));
+    // Half a year later all of it would have expired.
+    tells(&server, SystemTime::now() + YEAR / 2);
+    let weir = shipped(&url, &ca, cache.path()).start_ready().await;
+    weir.logged("the API server told the time").await;
+    assert!(is_ahead(&weir).await > YEAR / 4, "the daemon believes it");
+    // What is removed from the disk goes with a commit: another client makes one.
+    let commits = weir.metric("weir_cache_commits_total").await;
+    let other = weir.client("tool").with("authorization", "Bearer other");
+    for path in [SERVICES, MAP] {
+        assert_eq!(other.get(path).await.status, 200, "{path}");
+    }
+    while weir.metric("weir_cache_commits_total").await <= commits {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(weir.stop().await, Some(0));
+    link.down().await;
+    let weir = shipped(&url, &ca, cache.path()).start().await;
+    weir.logged("the API server is down").await;
+    assert!(is_ahead(&weir).await < HOUR);
+    for path in [SERVICES, MAP] {
+        let answer = tool(&weir).get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}\n{}", answer.text(), weir.log_text());
+        assert!(answer.headers.contains_key("warning"), "{path} is answered offline");
+    }
+    let stranger = weir.client("tool").with("authorization", "Bearer stranger");
+    assert_eq!(stranger.get(MAP).await.status, 503, "there are permissions to lose");
 }

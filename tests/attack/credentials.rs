@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Method;
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer};
-use weir_tests::client::{Answer, Client};
+use weir_tests::client::{Answer, Client, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
 
@@ -324,4 +324,92 @@ async fn impersonation_with_the_node_credential_is_refused() {
     assert_eq!(status(&restricted, "/api/v1/services").await, 403);
     let written = restricted.send(Method::POST, "/api/v1/namespaces", "{}").await;
     assert_eq!(written.status(), 403);
+}
+
+/// A token of a service account for this pod, issued through the daemon, as kubelet asks for it.
+async fn issued(weir: &Daemon, account: &str) -> Client {
+    let path = format!("/api/v1/namespaces/default/serviceaccounts/{account}/token");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "pod-1"});
+    let body = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": pod},
+    });
+    let kubelet = client(weir, "Bearer opaque").with("content-type", "application/json");
+    let answer = whole(kubelet.send(Method::POST, &path, body.to_string()).await).await.unwrap();
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    client(weir, &format!("Bearer {}", answer.json()["status"]["token"].as_str().unwrap()))
+}
+
+#[tokio::test]
+async fn a_token_inherits_nothing_of_another_service_account_or_of_one_that_had_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut link, weir) = start(&folder).await;
+    let account = |name: &str| {
+        let metadata = json!({"name": name, "namespace": "default"});
+        server.store().put(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).unwrap();
+    };
+    account("web");
+    account("other");
+    let (reader, renewed) = (issued(&weir, "web").await, issued(&weir, "web").await);
+    let other = issued(&weir, "other").await;
+    assert_eq!([status(&reader, ALL).await, status(&reader, MAP).await], [200, 200]);
+    let uid = || server.store().get("v1", "ServiceAccount", "default", "web").unwrap()["metadata"]["uid"].clone();
+    let first = uid();
+    server.store().delete("v1", "ServiceAccount", "default", "web");
+    account("web");
+    assert_ne!(uid(), first);
+    let recreated = issued(&weir, "web").await;
+    disconnect(&mut link, &weir).await;
+    assert_eq!(status(&renewed, ALL).await, 200, "of the same line, and never sent before");
+    for path in [ALL, MAP] {
+        assert_eq!(status(&reader, path).await, 200, "{path}: {}", weir.log_text());
+        assert_eq!(status(&other, path).await, 503, "{path}: of another account, for the same pod");
+        assert_eq!(status(&recreated, path).await, 503, "{path}: of an account with the same name");
+    }
+}
+
+#[tokio::test]
+async fn what_stands_behind_the_api_server_ends_no_credential() {
+    const PASSED_ON: [&str; 4] = [
+        "/api/v1/namespaces/default/pods/web/proxy/login",
+        "/api/v1/namespaces/default/services/web/proxy/login",
+        "/api/v1/nodes/edge-a/proxy/pods",
+        "/apis/metrics.k8s.io/v1beta1/nodes",
+    ];
+    for code in [401, 403] {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, mut link, weir) = start(&folder).await;
+        server.on_request(move |request| {
+            let refuses = PASSED_ON.contains(&request.path.as_str());
+            let ends = request.path == "/api/v1/nodes" && request.header("authorization") == "Bearer ended";
+            let status = |code| Action::json(code, format!(r#"{{"kind":"Status","apiVersion":"v1","code":{code}}}"#));
+            if refuses {
+                status(code)
+            } else if ends {
+                status(401)
+            } else {
+                Action::Serve
+            }
+        });
+        let mut kept = Vec::new();
+        for (number, path) in PASSED_ON.iter().enumerate() {
+            let token = format!("kept-{number}");
+            server.add_token(&token, &token, &[]);
+            kept.push((client(&weir, &format!("Bearer {token}")), path));
+        }
+        server.add_token("ended", "ended", &[]);
+        let ended = client(&weir, "Bearer ended");
+        for client in kept.iter().map(|(client, _)| client).chain([&ended]) {
+            assert_eq!([status(client, ALL).await, status(client, MAP).await], [200, 200]);
+        }
+        // The last that each of them hears.
+        for (client, path) in &kept {
+            assert_eq!(status(client, path).await, code, "{path}");
+        }
+        assert_eq!(status(&ended, "/api/v1/nodes").await, 401);
+        disconnect(&mut link, &weir).await;
+        for (client, path) in &kept {
+            assert_eq!([status(client, ALL).await, status(client, MAP).await], [200, 200], "{code} of {path}");
+        }
+        assert_eq!([status(&ended, ALL).await, status(&ended, MAP).await], [503, 503], "by the API server itself");
+    }
 }

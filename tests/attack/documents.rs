@@ -6,6 +6,7 @@ use weir_tests::built;
 use weir_tests::client::whole;
 use weir_tests::daemon::Setup;
 use weir_tests::edge::{edge, service};
+use weir_tests::node_reads::NodeReads;
 
 /// Not what the daemon lists for lookups.
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -72,6 +73,7 @@ async fn protobuf_that_is_cut_at_any_byte_is_never_a_shorter_list() {
         "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}\n";
     let weir = Setup::new(server.url()).filters(filters).bundled("discardcloudservice").start_ready().await;
     let client = weir.client("tool").with("accept", PROTOBUF);
+    let node = NodeReads::start(weir.client("kubelet"), weir.client("kube-proxy")).await;
     let direct = weir_tests::client::Client::new(server.url(), "tool").with("accept", PROTOBUF);
     for path in [SERVICES, "/api/v1/namespaces/default/services/web"] {
         let complete = direct.get(path).await.body;
@@ -89,4 +91,5 @@ async fn protobuf_that_is_cut_at_any_byte_is_never_a_shorter_list() {
             assert!(!passed || length + 4 >= complete.len(), "{path}: {length} of {} bytes", complete.len());
         }
     }
+    node.end().await;
 }

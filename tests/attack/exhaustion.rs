@@ -4,10 +4,11 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use weir_apiserver::ApiServer;
+use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::edge::{NO_LOAD_BALANCERS, edge};
+use weir_tests::node_reads::NodeReads;
 use weir_tests::pki::Authority;
 
 const SERVICES: &str = "/api/v1/services";
@@ -22,6 +23,35 @@ async fn filtering() -> (ApiServer, Daemon) {
     (server, weir)
 }
 
+/// Reads of the node, until they are ended.
+async fn reads(weir: &Daemon) -> NodeReads {
+    NodeReads::start(weir.client("kubelet"), weir.client("kube-proxy")).await
+}
+
+#[tokio::test]
+async fn a_read_of_the_node_that_is_not_served_meanwhile_is_seen() {
+    let (server, weir) = filtering().await;
+    let served = reads(&weir).await;
+    assert_eq!(weir.client("tool").get(SERVICES).await.status, 200);
+    served.end().await;
+    for path in ["/api/v1/nodes/edge-a", "/api/v1/pods", "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"]
+    {
+        server.clear_hook();
+        let refused = reads(&weir).await;
+        server.on_request(move |request| match request.path == path {
+            true => Action::json(429, r#"{"kind":"Status","apiVersion":"v1","code":429}"#),
+            false => Action::Serve,
+        });
+        let from = server.requests().last().map_or(0, |request| request.number);
+        let mut count = server.request_count();
+        while !server.requests().iter().any(|request| request.number > from && request.path == path) {
+            count.changed().await.unwrap();
+        }
+        let error = refused.ended().await.expect_err(path);
+        assert!(error.starts_with(path) && error.contains("429"), "{error}");
+    }
+}
+
 async fn connect(url: &str) -> TcpStream {
     TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap()
 }
@@ -29,17 +59,20 @@ async fn connect(url: &str) -> TcpStream {
 #[tokio::test]
 async fn long_user_agents_are_not_kept() {
     let (_server, weir) = filtering().await;
+    let node = reads(&weir).await;
     let before = weir.resident();
     for n in 0..1100 {
         let client = weir.client(&format!("{n}-{}", "a".repeat(60 << 10)));
         assert_eq!(client.get(SERVICES).await.status, 200);
     }
+    node.end().await;
     weir.settles_at(before).await;
 }
 
 #[tokio::test]
 async fn unfinished_heads_take_little_and_are_given_back() {
     let (_server, weir) = filtering().await;
+    let node = reads(&weir).await;
     let before = weir.resident();
     let mut open = Vec::new();
     let head = format!("GET {SERVICES} HTTP/1.1\r\nHost: weir\r\nX: {}", "a".repeat(60 << 10));
@@ -59,12 +92,14 @@ async fn unfinished_heads_take_little_and_are_given_back() {
     let _ = tokio::time::timeout(PATIENCE, long.read_to_string(&mut answer)).await.expect("it is closed");
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
     drop(open);
+    node.end().await;
     weir.settles_at(before).await;
 }
 
 #[tokio::test]
 async fn idle_connections_of_one_user_shut_nobody_out() {
     let (_server, weir) = filtering().await;
+    let node = reads(&weir).await;
     let before = weir.resident();
     let mut idle = Vec::new();
     for _ in 0..5000 {
@@ -87,12 +122,14 @@ async fn idle_connections_of_one_user_shut_nobody_out() {
     };
     tokio::time::timeout(PATIENCE, closed).await.expect("the oldest are closed");
     drop(idle);
+    node.end().await;
     weir.settles_at(before).await;
 }
 
 #[tokio::test]
 async fn a_request_outlasts_idle_connections_of_its_own_user() {
     let (_server, weir) = filtering().await;
+    let node = reads(&weir).await;
     let mut watch = weir.client("kube-proxy").watch("/api/v1/services?watch=true").await;
     let mut idle = Vec::new();
     for _ in 0..2100 {
@@ -100,6 +137,7 @@ async fn a_request_outlasts_idle_connections_of_its_own_user() {
     }
     assert_eq!(weir.client("other").names(SERVICES).await.len(), 3);
     while watch.next_named().await != "ADDED web" {}
+    node.end().await;
 }
 
 #[tokio::test]
@@ -127,6 +165,7 @@ async fn the_limit_of_open_files_is_raised_and_leaves_room_for_the_daemon() {
 async fn long_selectors_are_not_kept_by_reviews() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = ApiServer::builder().record(16).start().await.unwrap();
+    server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     let weir = Setup::new(server.url())
         .filters("filters: []")
         .tls(&ca.server())
@@ -136,12 +175,14 @@ async fn long_selectors_are_not_kept_by_reviews() {
     let shown = clients.client("tenant", "tenants");
     let client = Client::trusting(&weir.secure_url().await, "tool", Some(ca.pem()), Some(&shown));
     assert_eq!(client.get(SERVICES).await.status, 200);
+    let node = reads(&weir).await;
     let before = weir.resident();
     for n in 0..1000 {
         let selector = format!("a{n}%3D{}", "b".repeat(50_000));
         let answer = client.send(Method::GET, &format!("{SERVICES}?labelSelector={selector}"), "").await;
         answer.into_body().collect().await.unwrap();
     }
+    node.end().await;
     weir.settles_at(before).await;
 }
 

@@ -16,6 +16,7 @@ use weir_tests::built;
 use weir_tests::client::{PATIENCE, streamed};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::edge::{NO_LOAD_BALANCERS, edge, service};
+use weir_tests::link::Link;
 use weir_tests::pki::Authority;
 use weir_tests::registry::FakeRegistry;
 
@@ -249,4 +250,80 @@ fn message(node: &str, number: usize) -> Bytes {
     let pods: serde_json::Map<_, _> = (0..2000).map(pod).collect();
     let line = json!({"node": node, "bootId": null, "version": number, "pods": pods});
     format!("{line}\n").into()
+}
+
+/// Lines of a report: the next one is sent when a test says it, and signs of life meanwhile.
+fn lines(node: &str, said: &watch::Sender<Value>) -> Action {
+    let (node, mut said) = (node.to_owned(), said.subscribe());
+    said.mark_changed();
+    let lines = stream::unfold((said, 0), move |(mut said, version)| {
+        let node = node.clone();
+        async move {
+            let is_new = tokio::time::timeout(Duration::from_millis(300), said.changed()).await.is_ok();
+            let version = version + u64::from(is_new);
+            let mut line = json!({"node": node, "bootId": null, "version": version});
+            if is_new {
+                line["pods"] = said.borrow_and_update().clone();
+            }
+            Some((Bytes::from(format!("{line}\n")), (said, version)))
+        }
+    });
+    streamed(lines)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_peer_reports_of_a_pod_does_not_replace_what_another_one_reports_of_it() {
+    const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices?resourceVersion=0";
+    const OWNER: &str = "edge-owner";
+    let server = edge().await;
+    let target = json!({"kind": "Pod", "namespace": "default", "name": "web", "uid": "u-1"});
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "only", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "endpoints": [{"addresses": ["10.1.0.1"], "nodeName": OWNER, "targetRef": target, "conditions": {"ready": true}}],
+        "ports": [{"port": 80}],
+    });
+    server.store().put(slice).unwrap();
+    let pod = |address: &str| json!({"u-1": {"addresses": [address], "ready": true}});
+    let (of_owner, of_other) = (watch::channel(pod("10.1.0.2")).0, watch::channel(json!({})).0);
+    let (node, said) = (before_edge_a("/api/v1/services"), of_other.clone());
+    let other = Attacker::new("/api/v1/services", move |path, _| match path {
+        "/local-status" => lines(&node, &said),
+        _ => Action::json(404, "{}"),
+    });
+    let other = other.await;
+    let pair = other.ca.server();
+    let owner = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
+    let said = of_owner.clone();
+    owner.on_request(move |request| match request.path.as_str() {
+        "/peer/readyz" => Action::answer(200, "text/plain", "ok"),
+        "/peer/local-status" => lines(OWNER, &said),
+        _ => Action::json(404, "{}"),
+    });
+    let mut link = Link::to(&server).await;
+    let peers = format!("{OWNER}={},{}={}", owner.url(), other.node, other.server.url());
+    let setup = other.victim(&link.url()).flag("--peer", &peers).filters("filters: []");
+    let weir = setup.flag("--cache-resources", "services,endpointslices.discovery.k8s.io").start_ready().await;
+    let proxy = weir.client("kube-proxy");
+    let shows = async |address: &str| {
+        let list = proxy.json(SLICES).await;
+        let slices = list["items"].as_array().unwrap().iter();
+        let mut only = slices.filter(|slice| slice["metadata"]["name"] == "only");
+        only.next().unwrap()["endpoints"][0]["addresses"] == json!([address])
+    };
+    assert!(shows("10.1.0.1").await);
+    link.down().await;
+    weir.logged("the API server is down").await;
+    eventually("its own node's report counts", &weir, async || shows("10.1.0.2").await).await;
+    let reports = async || weir.admin().json("/caches").await["localStatus"].as_array().unwrap().len();
+    assert_eq!(reports().await, 1);
+    of_other.send_replace(pod("10.6.6.6"));
+    eventually("the other report is taken", &weir, async || reports().await == 2).await;
+    assert!(shows("10.1.0.2").await, "it is not the node's of the pod");
+    // Neither does the other peer take it back.
+    of_other.send_replace(json!({"u-2": {"addresses": ["10.6.6.7"], "ready": true}}));
+    eventually("its next report is taken", &weir, async || reports().await == 3).await;
+    assert!(shows("10.1.0.2").await);
+    of_owner.send_replace(pod("10.1.0.3"));
+    eventually("its own node's next report counts", &weir, async || shows("10.1.0.3").await).await;
 }

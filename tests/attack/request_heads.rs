@@ -157,5 +157,5 @@ async fn over_http2_a_large_head_gets_a_status_too() {
     }
     weir.logged("its head is invalid or too large").await;
     let sent = of_clients(&server);
-    assert_eq!(sent, [format!("GET {SERVICES}")], "the first one");
+    assert_eq!(sent.iter().filter(|request| **request == format!("GET {SERVICES}")).count(), 1, "{sent:?}");
 }

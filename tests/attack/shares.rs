@@ -15,22 +15,26 @@ use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::edge::{NO_LOAD_BALANCERS, service};
+use weir_tests::node_reads::NodeReads;
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";
 /// The share of an owner of the budget of 256 MiB, in MiB.
 const SHARE: f64 = 25.6;
+const KUBELET: &str = "Bearer system:node:edge-a";
 const KUBE_PROXY: &str = "Bearer system:serviceaccount:kube-system:kube-proxy";
 
 async fn shipped(services: usize, cache: &Path, known_only: bool) -> (ApiServer, Daemon) {
-    let mut server = ApiServer::builder().token(
-        "system:serviceaccount:kube-system:kube-proxy",
-        "system:serviceaccount:kube-system:kube-proxy",
-        &[],
+    let proxy = "system:serviceaccount:kube-system:kube-proxy";
+    let mut server = ApiServer::builder().token(proxy, proxy, &[]).token(
+        "system:node:edge-a",
+        "system:node:edge-a",
+        &["system:nodes"],
     );
     if known_only {
         server = server.known_tokens_only();
     }
     let server = server.start().await.unwrap();
+    server.store().put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge-a"}})).unwrap();
     for n in 0..services {
         server.store().put(service(&format!("service-{n}"), "ClusterIP")).unwrap();
     }
@@ -48,6 +52,12 @@ async fn shipped(services: usize, cache: &Path, known_only: bool) -> (ApiServer,
 
 fn tenant(weir: &Daemon, component: &str) -> Client {
     weir.client(component).with("authorization", "Bearer mallory")
+}
+
+/// Reads of the node, until they are ended.
+async fn reads(weir: &Daemon) -> NodeReads {
+    let kubelet = weir.client("kubelet").with("authorization", KUBELET);
+    NodeReads::start(kubelet, weir.client("kube-proxy").with("authorization", KUBE_PROXY)).await
 }
 
 /// Whether kube-proxy's list and watch are served.
@@ -80,6 +90,21 @@ async fn refused(
     (open, None)
 }
 
+/// Sends a request as client-go does: again after what `Retry-After` says, and only if the answer says it.
+async fn retried(client: &Client, path: &str) {
+    let served = async {
+        loop {
+            let answer = client.send(Method::GET, path, "").await;
+            if answer.status() == 200 {
+                return;
+            }
+            let after = answer.headers().get("retry-after").expect("client-go gives up without it");
+            tokio::time::sleep(Duration::from_secs(after.to_str().unwrap().parse().unwrap())).await;
+        }
+    };
+    tokio::time::timeout(2 * PATIENCE, served).await.expect("the share is given back");
+}
+
 fn file_size(cache: &Path) -> u64 {
     cache.join("watch-cache.redb").metadata().map_or(0, |file| file.len())
 }
@@ -95,6 +120,7 @@ async fn parameters_of_openapi_name_nothing_that_is_remembered() {
         true => Action::answer(200, "application/json", body.clone()),
         false => Action::Serve,
     });
+    let node = reads(&weir).await;
     let before = weir.resident();
     let client = tenant(&weir, "tool");
     let gets = stream::iter(0..400).map(|n| {
@@ -103,6 +129,7 @@ async fn parameters_of_openapi_name_nothing_that_is_remembered() {
     });
     let statuses: Vec<_> = gets.buffer_unordered(40).collect().await;
     assert!(statuses.iter().all(|status| *status == 200));
+    node.end().await;
     assert!(serves_node(&weir).await);
     weir.settles_at(before + SHARE).await;
     // A commit follows each change; what is on disk has been written by now, or is on its way.
@@ -114,6 +141,7 @@ async fn parameters_of_openapi_name_nothing_that_is_remembered() {
 async fn selectors_name_stores_within_the_share_of_their_user() {
     let folder = tempfile::tempdir().unwrap();
     let (server, weir) = shipped(3, &folder.path().join("cache"), false).await;
+    let node = reads(&weir).await;
     let before = weir.resident();
     // What is parsed of a long selector is many times its text: no view keeps it, that of a shared resource neither.
     let long = format!("{SERVICES}&labelSelector={}", ["long"; 300].join(","));
@@ -132,16 +160,23 @@ async fn selectors_name_stores_within_the_share_of_their_user() {
     let refusal = refusal.expect("a share is used up before that");
     assert!(refusal.contains("share of Weir's memory"), "{refusal}");
     assert!(serves_node(&weir).await, "{} watches are open", open.len());
+    node.end().await;
     weir.settles_at(before + SHARE).await;
+    assert_eq!(tenant(&weir, "tool").send(Method::GET, &path(9999), "").await.status(), 429);
     assert_eq!(weir.log_text().matches("request refused").count(), 1, "once a minute");
+    let line = weir.logged("request refused").await["fields"].take();
+    assert_eq!((&line["component"], &line["client"]), (&json!("tool"), &json!("127.0.0.1")), "{line}");
+    assert!(line["error"].as_str().unwrap().contains("share of Weir's memory"), "{line}");
     assert!(!weir.log_text().contains("mallory"));
     drop(open);
+    retried(&tenant(&weir, "tool"), &path(9999)).await;
 }
 
 #[tokio::test]
 async fn user_agents_name_views_within_the_share_of_their_user() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, weir) = shipped(2000, &folder.path().join("cache"), false).await;
+    let node = reads(&weir).await;
     let before = weir.resident();
     for n in 0..300 {
         assert_eq!(tenant(&weir, &format!("tool-{n}")).get(SERVICES).await.status, 200, "idle views give way");
@@ -150,6 +185,7 @@ async fn user_agents_name_views_within_the_share_of_their_user() {
     let path = format!("{SERVICES}&watch=true");
     let (open, refusal) = refused(&weir, 1200, |n| (tenant(&weir, &format!("other-{n}")), path.clone())).await;
     assert!(refusal.is_some(), "{} watches are open", open.len());
+    node.end().await;
     assert!(serves_node(&weir).await);
     assert_eq!(weir.client("b").with("authorization", "Bearer bob").get(SERVICES).await.status, 200);
     drop(open);
@@ -167,6 +203,7 @@ async fn garbage_tokens_leave_nothing_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let (_server, weir) = shipped(3, &cache, true).await;
+    let node = reads(&weir).await;
     let before = weir.resident();
     let size = file_size(&cache);
     let gets = stream::iter(0..5000).map(|n| {
@@ -174,6 +211,7 @@ async fn garbage_tokens_leave_nothing_on_disk() {
         async move { (client.get("/version").await.status, client.get(SERVICES).await.status) }
     });
     gets.buffer_unordered(40).collect::<Vec<_>>().await;
+    node.end().await;
     assert!(serves_node(&weir).await);
     // Nothing is removed of those of whom nothing was kept: flash wears. A second is more than the interval of commits.
     let commits = weir.metric("weir_cache_commits_total").await;
@@ -202,6 +240,7 @@ async fn lists_that_one_user_begins_at_a_time_take_its_share_while_they_arrive()
         pod["metadata"]["annotations"]["a"] = "x".repeat(8 << 10).into();
         server.store().put(pod).unwrap();
     }
+    let node = reads(&weir).await;
     let before = weir.resident();
     let path = |n: usize| format!("/api/v1/pods?watch=true&resourceVersion=0&labelSelector=x%21%3D{n}");
     let watches = stream::iter(0..40).map(|n| {
@@ -220,5 +259,6 @@ async fn lists_that_one_user_begins_at_a_time_take_its_share_while_they_arrive()
     assert!(most.max(weir.resident()) <= before + 4.0 * SHARE, "{before:.1} MiB before, {most:.1} MiB at most");
     assert!(open.iter().all(|answer| matches!(answer.status().as_u16(), 200 | 429)));
     weir.logged("its list exceeds what is left").await;
+    node.end().await;
     assert!(serves_node(&weir).await);
 }

@@ -13,6 +13,7 @@ use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE, streamed};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::edge::{NO_LOAD_BALANCERS, service};
+use weir_tests::node_reads::NodeReads;
 use weir_tests::pki::Authority;
 
 const LOG: &str = "/api/v1/namespaces/default/pods/noisy/log?follow=true";
@@ -68,6 +69,7 @@ async fn unread_logs_silence_no_watch_and_their_number_is_bounded() {
     let (server, weir, mut logs) = noisy(|setup| setup).await;
     let victim = weir.client("kube-proxy").with("authorization", "Bearer victim");
     let mut watch = victim.watch("/api/v1/services?watch=true").await;
+    let node = NodeReads::start(weir.client("kubelet"), weir.client("kube-proxy")).await;
     let before = weir.resident();
     let mut open = unread(&weir, 100).await;
     // The attacker has its share: a further request waits, and gets 429.
@@ -82,6 +84,7 @@ async fn unread_logs_silence_no_watch_and_their_number_is_bounded() {
     tokio::time::timeout(PATIENCE, seen).await.expect("the watch is not silenced");
     assert_eq!(victim.get("/api/v1/endpoints").await.status, 200);
     assert_eq!(*logs.borrow(), 100);
+    node.end().await;
     open.clear();
     tokio::time::timeout(PATIENCE, logs.wait_for(|open| *open == 0)).await.expect("they end upstream").unwrap();
     weir.settles_at(before).await;
@@ -93,12 +96,14 @@ async fn what_nobody_reads_is_given_up_when_memory_is_short() {
     let victim = weir.client("kubectl").with("authorization", "Bearer victim");
     let mut read = victim.watch(LOG).await;
     let reading = tokio::spawn(async move { while read.has_piece().await {} });
+    let node = NodeReads::start(weir.client("kubelet"), weir.client("kube-proxy")).await;
     let open = unread(&weir, 90).await;
     let fewer = logs.wait_for(|open| *open <= 33);
     tokio::select! {
         fewer = tokio::time::timeout(PATIENCE, fewer) => { fewer.expect("upstream streams end").unwrap(); }
         _ = reading => panic!("who reads is not given up"),
     }
+    node.end().await;
     assert_eq!(open.len(), 90);
 }
 
@@ -129,6 +134,7 @@ async fn slow_watches_that_hold_nothing_are_not_ended_for_memory() {
         let request = request.body(Empty::<Bytes>::new()).unwrap();
         watches.push(sender.clone().send_request(request).await.unwrap().into_body());
     }
+    let node = NodeReads::start(weir.client("kubelet"), weir.client("kube-proxy")).await;
     // A log is a window of bytes: three of them are too many, whatever else is slow.
     let _open = unread(&weir, 3).await;
     weir.logged("response given up").await;
@@ -143,6 +149,7 @@ async fn slow_watches_that_hold_nothing_are_not_ended_for_memory() {
         };
         tokio::time::timeout(PATIENCE, seen).await.expect("its events arrive when it reads on");
     }
+    node.end().await;
     let log = weir.log_text();
     assert!(log.matches("response given up").count() <= 3, "{log}");
 }

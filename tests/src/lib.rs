@@ -24,6 +24,7 @@ pub mod guests;
 pub mod link;
 pub mod machine;
 pub mod network;
+pub mod node_reads;
 pub mod pki;
 pub mod plane;
 pub mod protobuf;

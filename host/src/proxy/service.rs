@@ -142,7 +142,10 @@ impl Proxy {
         };
         let in_flight = match self.begin_request(&parsed, &peer).await {
             Ok(in_flight) => in_flight,
-            Err(error) => return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding)),
+            Err(error) => {
+                self.log_over_share(&self.owner(&caller), peer.address.ip(), &component, &parsed, &error);
+                return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding));
+            }
         };
         if keys_its_client(&parsed, &route) {
             self.know(&caller).await;

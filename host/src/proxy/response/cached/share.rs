@@ -1,5 +1,6 @@
 //! What a cached read makes the daemon hold: its view, and the watch itself, in the share of its owner.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_kube::{RequestInfo, Verb};
@@ -39,10 +40,24 @@ pub(super) fn open(
         Err(_) if online && permit.resource().verb != Verb::Watch => None,
         Err(over) => {
             let error = StatusError::OverShare(over);
-            if proxy.ledger.should_log(&owner) {
-                tracing::warn!(%client, component, path = parsed.forward.path(), %error, "request refused");
-            }
+            proxy.log_over_share(&owner, *client, component, parsed, &error);
             Some(Err(error))
+        }
+    }
+}
+
+impl Proxy {
+    /// Logs that a request is refused for its owner's share, once a minute for each owner.
+    pub(in crate::proxy) fn log_over_share(
+        &self,
+        owner: &Owner,
+        client: IpAddr,
+        component: &str,
+        request: &RequestInfo,
+        error: &StatusError,
+    ) {
+        if self.ledger.should_log(owner) {
+            tracing::warn!(%client, component, path = request.forward.path(), %error, "request refused");
         }
     }
 }
