@@ -76,6 +76,8 @@ async fn unread_logs_silence_no_watch_and_their_number_is_bounded() {
     let late = open[0].0.send(Method::GET, LOG, "").await;
     // client-go tries again only after what this header says.
     assert_eq!((late.status().as_u16(), late.headers().get("retry-after")), (429, Some(&"1".parse().unwrap())));
+    let line = weir.logged("request refused").await["fields"].to_string();
+    assert!(line.contains("\"stern\"") && line.contains("127.0.0.1") && !line.contains("attacker"), "{line}");
     let during = weir.resident();
     eprintln!("100 unread logs: {before:.1} MiB before, {during:.1} MiB with them");
     assert!(during < before + 100.0, "{before:.1} MiB before, {during:.1} MiB with them");
