@@ -33,6 +33,7 @@ mod behaviour {
     mod list;
     mod local_status;
     mod lookups;
+    mod misfits;
     mod node;
     mod node_report;
     mod offline;

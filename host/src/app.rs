@@ -31,6 +31,7 @@ use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::modules::{ModuleCache, Modules};
 use crate::node_facts::follow_node;
+use crate::node_name::trust_credential;
 use crate::node_report::NodeReport;
 use crate::outage_file::OutageFile;
 use crate::peers::connect_peers;
@@ -93,9 +94,14 @@ pub enum ServeError {
 ///
 /// # Errors
 /// The daemon cannot start. After the start, only a signal ends it.
-pub fn serve(config: ServeConfig) -> Result<(), ServeError> {
+pub fn serve(mut config: ServeConfig) -> Result<(), ServeError> {
+    let flag = trust_credential(&mut config);
     let traces = Traces::start(config.otlp_endpoint.as_ref(), &config.node_name)?;
     log_to_stderr(config.log, &traces);
+    if let Some(flag) = flag {
+        let node = &config.node_name;
+        tracing::error!(flag, node, "--node-name names another node than the node credential, whose name is used");
+    }
     // Client connections have threads of their own (`Workers`). This runtime is for all other tasks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();

@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod modules;
 mod named_host;
 pub mod node_facts;
+mod node_name;
 pub mod node_report;
 mod outage_file;
 mod peers;

@@ -46,9 +46,14 @@ pub fn follow_node(reflectors: &Reflectors, node_name: &str, tasks: &Tasks) -> w
     let (mut changes, reflectors) = (reflectors.changes(), reflectors.clone());
     let handle = reflectors.open(&lookup);
     tasks.spawn_until_stop(async move {
+        let mut is_missing = false;
         loop {
             let state = match handle.synced().await {
-                Ok(()) => NodeState::Known(read(&reflectors, &handle)),
+                Ok(()) => {
+                    let node = read(&reflectors, &handle);
+                    note_missing(handle.lookup().name.as_deref(), &mut is_missing, node.is_none());
+                    NodeState::Known(node.unwrap_or_default())
+                }
                 Err(error) => NodeState::Unreadable(error.to_string()),
             };
             if let NodeState::Unreadable(reason) = &state
@@ -95,10 +100,23 @@ fn concerns(change: &Change, handle: &ReflectorHandle) -> bool {
     }
 }
 
-fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
+/// Logs that there is no such Node, and that there is one at last.
+fn note_missing(node: Option<&str>, before: &mut bool, is_missing: bool) {
+    match (std::mem::replace(before, is_missing), is_missing) {
+        (false, true) => tracing::warn!(
+            node,
+            "the cluster has no Node of this name: check --node-name. Filters by pool are off, and kube-proxy gets no endpoints of this node alone"
+        ),
+        (true, false) => tracing::info!(node, "the cluster has the Node of this daemon now"),
+        _ => {}
+    }
+}
+
+/// What the Node says; `None` if the cluster has none of this name.
+fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> Option<NodeFacts> {
     let lookup = handle.lookup();
     let name = lookup.name.as_deref().unwrap_or_default();
-    let Some(node) = reflectors.snapshot().get(lookup, None, name) else { return NodeFacts::default() };
+    let node = reflectors.snapshot().get(lookup, None, name)?;
     let node = node.document();
     let labels = Path::parse("metadata.labels").ok().and_then(|at| node.get(&at).ok().flatten());
     let labels = match labels {
@@ -106,5 +124,5 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
         _ => BTreeMap::new(),
     };
     let switch = node.annotation(SWITCH).ok().flatten();
-    NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF) }
+    Some(NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF) })
 }

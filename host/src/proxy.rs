@@ -59,6 +59,7 @@ pub use self::response::relay::RelayMetrics;
 use self::response::relay::Relays;
 use self::resume::{ChainStarts, ResumeState};
 pub use self::server::certificate_info::CertificateInfo;
+pub(crate) use self::server::client_certificate::Subject;
 use self::server::listener;
 pub use self::server::listener::ListenError;
 use self::server::log_limit::LogLimit;

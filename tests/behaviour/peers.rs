@@ -35,7 +35,7 @@ impl Pool {
         Ipv4Addr::from_bits(self.first.to_bits() + index as u32).to_string()
     }
 
-    fn url(&self, index: usize) -> String {
+    pub(super) fn url(&self, index: usize) -> String {
         format!("https://{}:{PORT}", self.address(index))
     }
 

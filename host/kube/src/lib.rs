@@ -10,6 +10,7 @@
 //! lookup ─► group_resource
 //! credential ─► go_text
 //! impersonation ─► request_info
+//! label_selector ─► names
 //! interface_address, node_user, pod_status
 //! ```
 
@@ -21,6 +22,7 @@ mod impersonation;
 mod interface_address;
 mod label_selector;
 mod lookup;
+mod names;
 mod negotiation;
 mod node_user;
 mod pod_status;
@@ -34,6 +36,7 @@ pub use impersonation::{Impersonation, ImpersonationError};
 pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};
 pub use lookup::LookupSpec;
+pub use names::{is_dns_subdomain, node_name};
 pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform, accepts_only_tables};
 pub use node_user::{KUBELET, node_of_user};
 pub use pod_status::{InvalidStatus, PodStatus, StatusPatch};

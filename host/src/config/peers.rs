@@ -1,6 +1,7 @@
 //! Validates the flags that name the other Weirs of the pool.
 
 use http::Uri;
+use weir_kube::node_name;
 use weir_upstream::ServerSource;
 
 use super::flags::ServeFlags;
@@ -46,7 +47,7 @@ impl PeersConfig {
                 errors.push(format!("--peer: node {node} is given twice"));
             }
             // The list may be the same on all nodes.
-            if flags.node_name.as_ref() == Some(&node) {
+            if flags.node_name.as_deref().is_some_and(|own| node_name(own).as_ref() == Ok(&node)) {
                 continue;
             }
             let (kubeconfig, certificate_authority) = (kubeconfig.clone(), flags.peer_ca_file.clone());

@@ -6,6 +6,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weir_kube::node_name;
+
 use super::cached_resources::CachedResources;
 use super::check::CacheCheck;
 use super::disk::DiskCacheConfig;
@@ -176,10 +178,17 @@ impl ServeConfig {
         for name in flags.node_service_accounts.iter().filter(|name| !is_namespaced_name(name)) {
             errors.push(format!("--node-service-accounts: {name:?} is not NAMESPACE/NAME"));
         }
-        let node_name = flags.node_name.filter(|name| !name.is_empty());
-        if node_name.is_none() {
-            errors.push("--node-name: missing: give the name of this node in the cluster".to_owned());
-        }
+        let node_name = match flags.node_name.as_deref().filter(|name| !name.is_empty()).map(node_name) {
+            Some(Ok(name)) => Some(name),
+            Some(Err(reason)) => {
+                errors.push(format!("--node-name: {reason}"));
+                None
+            }
+            None => {
+                errors.push("--node-name: missing: give the name of this node in the cluster".to_owned());
+                None
+            }
+        };
         if !flags.bind_address.is_loopback() && !flags.allow_remote_plaintext {
             errors.push(format!(
                 "--bind-address: {} is not a loopback address: this needs --allow-remote-plaintext",

@@ -69,7 +69,7 @@ pub use lent_credential::{CredentialLoan, LentCredential, Refusal, RefusalSender
 pub use metrics::UpstreamMetrics;
 pub use request::{AnsweredBy, Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;
-pub use server_source::{ServerConfig, ServerSource, SourceError};
+pub use server_source::{ServerConfig, ServerSource, SourceError, client_certificate};
 pub use server_status::{ServerState, ServerStatus};
 pub use tasks::Tasks;
 pub use upstream::{Relay, RelayError, ReloadedCredential, ServerRole, Upstream, UpstreamConfig};

@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use crate::exec_plugin::{self, ExecPluginError};
 
@@ -199,6 +203,21 @@ fn files_of_kubeconfig(path: &Path) -> Vec<PathBuf> {
         files.extend(named.flatten().map(PathBuf::from));
     }
     files
+}
+
+/// The client certificate of a kubeconfig's current context, without running a plugin. `None` if it has none, or if a file is not
+/// readable.
+#[must_use]
+pub fn client_certificate(kubeconfig: &Path) -> Option<CertificateDer<'static>> {
+    let config = Kubeconfig::read_from(kubeconfig).ok()?;
+    let current = config.current_context?;
+    let context = config.contexts.into_iter().find(|named| named.name == current)?.context?;
+    let user = config.auth_infos.into_iter().find(|named| Some(&named.name) == context.user.as_ref())?.auth_info?;
+    let pem = match user.client_certificate_data {
+        Some(data) => STANDARD.decode(data).ok()?,
+        None => std::fs::read(user.client_certificate?).ok()?,
+    };
+    CertificateDer::from_pem_slice(&pem).ok()
 }
 
 /// Checks that a file is readable, so that the error names its flag.

@@ -3,11 +3,10 @@
 //! The lexer reads bytes, and a NUL is odd: directly after a word or an operator it vanishes, elsewhere it ends the text.
 
 use super::{LabelOperator, LabelRequirement, SelectorError};
+use crate::names::is_dns_subdomain;
 
 /// The longest value, and the longest name of a key.
 const MAX_NAME: usize = 63;
-/// The longest prefix of a key.
-const MAX_PREFIX: usize = 253;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'a> {
@@ -183,7 +182,7 @@ fn is_space(char: char) -> bool {
 /// `validation.IsQualifiedName`: a name, with an optional DNS subdomain before it.
 fn is_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    !name.is_empty() && is_value(name) && prefix.is_none_or(is_subdomain)
+    !name.is_empty() && is_value(name) && prefix.is_none_or(is_dns_subdomain)
 }
 
 /// `validation.IsValidLabelValue`: empty, or 63 letters, digits, `-`, `_` and `.` that begin and end with a letter or digit.
@@ -194,15 +193,4 @@ fn is_value(text: &str) -> bool {
         && is_edge(bytes.first())
         && is_edge(bytes.last())
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-/// `validation.IsDNS1123Subdomain`.
-fn is_subdomain(text: &str) -> bool {
-    let is_edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let is_inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().all(is_inner)
-    };
-    text.len() <= MAX_PREFIX && text.split('.').all(is_label)
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use weir_kube::is_dns_subdomain;
+
 use super::digest::{Digest, DigestError};
 use super::name::{FilterName, ModuleFile, NameError};
 
@@ -10,8 +12,6 @@ use super::name::{FilterName, ModuleFile, NameError};
 const OCI: &str = "oci://";
 /// The scheme of modules in ConfigMaps of their own.
 const CONFIG_MAP: &str = "configmap://";
-/// The longest name of an object, of a repository and of a tag.
-const MAX_OBJECT: usize = 253;
 const MAX_REPOSITORY: usize = 255;
 const MAX_TAG: usize = 128;
 
@@ -157,7 +157,7 @@ impl FromStr for ModuleSource {
             return Ok(Self::Oci(text.parse()?));
         }
         if let Some(name) = text.strip_prefix(CONFIG_MAP) {
-            return is_subdomain(name)
+            return is_dns_subdomain(name)
                 .then(|| Self::ConfigMap(ObjectName(name.into())))
                 .ok_or_else(|| ModuleSourceError::ConfigMap(shown(name)));
         }
@@ -235,16 +235,6 @@ fn is_tag(text: &str) -> bool {
     (1..=MAX_TAG).contains(&text.len())
         && text.bytes().all(|byte| is_word(byte) || b".-".contains(&byte))
         && text.bytes().next().is_some_and(is_word)
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        let ends = |byte: Option<&u8>| byte.is_some_and(|byte| is_inner(*byte));
-        ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|byte| is_inner(*byte) || *byte == b'-')
-    };
-    text.len() <= MAX_OBJECT && text.split('.').all(is_label)
 }
 
 /// What a message shows of a text that may be long.

@@ -29,7 +29,7 @@ pub struct WorldFlags {
     #[arg(long, value_name = "FILE")]
     pub cluster: Vec<PathBuf>,
     /// Name of this node
-    #[arg(long, value_name = "NAME", default_value = "node")]
+    #[arg(long, value_name = "NAME", default_value = "node", value_parser = weir_kube::node_name)]
     pub node_name: String,
     /// Address at which pods of this node reach the daemon
     #[arg(long, value_name = "IP")]
@@ -148,7 +148,7 @@ pub struct RecordFlags {
     #[arg(short, long, value_name = "DIR", default_value = "recorded")]
     pub output: PathBuf,
     /// Name of the node that the filter sees
-    #[arg(long, value_name = "NAME", default_value = "node")]
+    #[arg(long, value_name = "NAME", default_value = "node", value_parser = weir_kube::node_name)]
     pub node_name: String,
     /// How the filter is configured.
     #[command(flatten)]

@@ -45,7 +45,7 @@ pub struct DiffFlags {
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
     /// Name of the node as which the filters run
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = weir_kube::node_name)]
     pub node_name: String,
     /// Format of the output
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]

@@ -74,6 +74,14 @@ fn all_errors_of_serve_are_reported_at_once() {
 }
 
 #[test]
+fn the_name_of_the_node_is_read_as_kubelet_reads_it() {
+    assert!(
+        refused("serve --node-name edge_a --server http://a").contains("--node-name: \"edge_a\" is not the name of")
+    );
+    assert!(refused("run m.wasm --object - --node-name edge_a").contains("is not the name of a node"));
+}
+
+#[test]
 fn server_and_kubeconfig_exclude_each_other_and_their_flags() {
     assert!(refused("serve --node-name n --server http://a --kubeconfig k").contains("--server and --kubeconfig"));
     assert!(refused("serve --node-name n --kubeconfig k --token-file t").contains("--token-file: needs --server"));

@@ -13,17 +13,17 @@ const AUTHENTICATED: &str = "system:authenticated";
 
 /// The subject of a verified client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::proxy) struct Subject {
+pub(crate) struct Subject {
     /// The user name.
-    pub(in crate::proxy) user: String,
+    pub(crate) user: String,
     /// The groups. `system:authenticated` is the last one.
-    pub(in crate::proxy) groups: Vec<String>,
+    pub(crate) groups: Vec<String>,
 }
 
 impl Subject {
     /// Returns the subject; none if the certificate names no user, or if a name is not valid in an impersonation header.
     #[must_use]
-    pub(in crate::proxy) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
         let named = |oid| {
             let values = certificate.tbs_certificate().subject().iter().filter(move |part| part.oid == oid);
