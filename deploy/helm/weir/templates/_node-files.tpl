@@ -61,10 +61,11 @@ spec:
 [Unit]
 Description=Weir, a filtering Kubernetes API proxy
 Documentation=file:///usr/local/share/doc/weir/README.md
-Wants=network-online.target
 Requires=weir.socket
-After=network-online.target weir.socket
+After=weir.socket
 Before=kubelet.service
+# It serves from disk where there is no network, and is started again however often it ends.
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart=/usr/local/bin/weir serve \
