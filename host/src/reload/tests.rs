@@ -40,6 +40,10 @@ impl MakeWriter<'_> for LogLines {
 impl LogLines {
     /// Collects the lines until the guard is dropped.
     fn collect(&self) -> tracing::subscriber::DefaultGuard {
+        // Whether anybody wants a line is decided once for all threads. Where nobody but this thread does, the end of another
+        // test's guard may decide it for this one.
+        static ANYBODY: std::sync::Once = std::sync::Once::new();
+        ANYBODY.call_once(|| drop(tracing::subscriber::set_global_default(tracing_subscriber::registry())));
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(self.clone()).finish();
         tracing::subscriber::set_default(subscriber)
     }
