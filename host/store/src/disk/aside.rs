@@ -17,8 +17,10 @@ use super::state::DiskState;
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// How often that time is noted on disk.
 const STEP: Duration = Duration::from_secs(600);
-/// What a file may be set aside for, and used again.
-const FITTING: [&str; 3] = ["node", "cluster", "format"];
+/// What a file may be set aside for, and used again. The last one is for a file that is exchanged.
+const FITTING: [&str; 4] = ["node", CLUSTER, "format", SPARE];
+const CLUSTER: &str = "cluster";
+const SPARE: &str = "spare";
 const DAMAGED: &str = "damaged";
 
 /// The places beside the database file.
@@ -48,34 +50,36 @@ impl Aside {
         place.into()
     }
 
-    /// Where a file goes because of an error.
-    pub(super) fn place_for(&self, error: &DiskError) -> PathBuf {
-        self.place(error.reason())
+    /// Where the successor of a damaged file is written.
+    pub(super) fn successor(&self) -> PathBuf {
+        self.place("new")
     }
 
-    /// The files that were set aside and may fit.
-    pub(super) fn candidates(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        FITTING.into_iter().map(|reason| self.place(reason)).filter(|path| path.is_file())
+    /// The files that were set aside and may fit. Only who knows the cluster may take one that was of another one.
+    pub(super) fn candidates(&self, knows_cluster: bool) -> impl Iterator<Item = PathBuf> + '_ {
+        let reasons = FITTING.into_iter().filter(move |reason| knows_cluster || *reason != CLUSTER);
+        reasons.map(|reason| self.place(reason)).filter(|path| path.is_file())
     }
 
-    /// Sets the file aside, in place of an earlier one of its reason, and brings one back. Returns where it is now; `None` if
-    /// there was no file. A process that is killed meanwhile leaves no file, and what is to be brought back where it was.
-    pub(super) fn exchange(&self, error: &DiskError, back: Option<&Path>) -> io::Result<Option<PathBuf>> {
-        let next = self.place("next");
-        let had_file = match std::fs::rename(&self.file, &next) {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(error),
-        };
-        if let Some(back) = back {
-            std::fs::rename(back, &self.file)?;
+    /// Sets the file aside, in place of an earlier one of its reason, and puts another one in its place. A process that is killed
+    /// between two renames leaves each file in a place where it is found again.
+    pub(super) fn exchange(&self, error: &DiskError, back: Option<&Path>) -> io::Result<()> {
+        let (place, spare) = (self.place(error.reason()), self.place(SPARE));
+        if spare.exists() && back != Some(&spare) {
+            // An exchange was interrupted.
+            let free = FITTING.into_iter().map(|reason| self.place(reason)).find(|place| !place.exists());
+            free.map_or(Ok(()), |free| std::fs::rename(&spare, free))?;
         }
-        if !had_file {
-            return Ok(None);
+        let first = if back == Some(&place) { &spare } else { &place };
+        match set_aside(&self.file, first) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => result?,
         }
-        let place = self.place_for(error);
-        std::fs::rename(&next, &place)?;
-        Ok(Some(place))
+        back.map_or(Ok(()), |back| std::fs::rename(back, &self.file))?;
+        if first == &spare && spare.exists() {
+            std::fs::rename(&spare, &place)?;
+        }
+        Ok(())
     }
 
     /// The files that were set aside, newest first.
@@ -102,6 +106,14 @@ impl Aside {
         };
         self.files().into_iter().filter(|file| is_superfluous(file)).collect()
     }
+}
+
+/// Renames what may be a folder to what may be a file.
+fn set_aside(from: &Path, to: &Path) -> io::Result<()> {
+    if std::fs::symlink_metadata(from)?.is_dir() && !to.is_dir() && to.exists() {
+        std::fs::remove_file(to)?;
+    }
+    std::fs::rename(from, to)
 }
 
 /// The name under which the file notes for how many seconds the daemon has been online since another one was set aside.

@@ -299,7 +299,9 @@ impl DiskState {
     fn confirm_cluster(&mut self, uid: String) -> bool {
         // A file that is opened from now on is compared when it is opened.
         self.confirmed = Some(uid.clone());
-        let known = self.with_database(|state, _| Ok(state.cluster.clone())).flatten();
+        let known = self.with_database(|state, _| Ok(state.cluster.clone()));
+        // What was restored came from the file that was open before.
+        let known = known.unwrap_or_else(|| self.cluster.clone());
         if let Some(known) = known.filter(|known| *known != uid) {
             self.foreign = true;
             self.set_aside(DiskError::OtherCluster(known));
@@ -327,8 +329,8 @@ impl DiskState {
             Ok(value) => Some(Some(value).filter(|value| !value.is_expired())),
             Err(error) => {
                 self.report("values", &error);
-                // The key may come back.
-                if !matches!(error, DiskError::Key(_)) {
+                // The key may come back. With another one it cannot be told from damage, and it expires.
+                if confidentiality == Confidentiality::Plain {
                     self.values.insert(name.to_owned(), None);
                 }
                 Some(None)

@@ -142,7 +142,13 @@ fn file_storage(path: PathBuf) -> OpenStorage {
             std::fs::create_dir_all(directory)?;
         }
         is_file(&path)?;
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied if path.exists() => {
+                io::Error::new(io::ErrorKind::InvalidData, "its owner or its mode keeps this user from it")
+            }
+            _ => error,
+        })?;
         Ok(Arc::new(FileBackend::new(file).map_err(io::Error::other)?))
     })
 }
@@ -156,9 +162,9 @@ fn readable_storage(path: PathBuf) -> OpenStorage {
     })
 }
 
-/// Reading a pipe would take for ever.
+/// Reading a pipe would take for ever, and a link may lead anywhere.
 fn is_file(path: &Path) -> io::Result<()> {
-    match std::fs::metadata(path) {
+    match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a file")),
         _ => Ok(()),
     }

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use weir_kube::node_name;
+
 use super::aside::{Aside, online};
 use super::config::{DiskConfig, OpenStorage};
 use super::database::{Database, open_storage};
@@ -14,6 +16,7 @@ use super::error::DiskError;
 use super::metrics::DiskMetrics;
 use super::seal::{CacheKey, unseal};
 use super::store_row::{StoreRow, segment_place};
+use super::value_class::ValueClass;
 
 /// The version of the tables' content. Each has a file name of its own, this one `watch-cache.redb`, so that another release finds
 /// its own file again.
@@ -53,13 +56,17 @@ pub(super) fn open(
     open_storage_of(config, &config.storage, metrics, cluster)
 }
 
-/// Opens the file to read from it while it cannot be written. What is written goes to memory.
+/// Opens the file to read from it while it cannot be written, or one that was set aside and fits. What is written goes to memory.
 pub(super) fn open_readable(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
 ) -> Result<Opened, DiskError> {
-    open_storage_of(config, &config.readable, metrics, cluster)
+    open_storage_of(config, &config.readable, metrics, cluster).or_else(|error| {
+        let fitting = fitting(config, metrics, cluster).ok_or(error)?;
+        let config = config.of_file(fitting);
+        open_storage_of(&config, &config.readable, metrics, cluster)
+    })
 }
 
 fn open_storage_of(
@@ -87,7 +94,9 @@ fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> 
             batch.put_meta("format", FORMAT)?;
             batch.put_meta("node", &config.node_name)
         })?,
-        (Some(FORMAT), Some(node)) if node == config.node_name => {}
+        // Older releases took the name as it was given.
+        (Some(FORMAT), Some(node))
+            if node_name(&node).as_ref() == Ok(&config.node_name) || node == config.node_name => {}
         (Some(FORMAT), Some(node)) => return Err(DiskError::OtherNode(node)),
         (format, _) => return Err(DiskError::Format(format!("{:?}", format.unwrap_or_default()))),
     }
@@ -120,21 +129,22 @@ fn fitting(config: &DiskConfig, metrics: &Arc<DiskMetrics>, cluster: Option<&str
         database.close();
         fits
     };
-    Aside::of(&config.path).candidates().find(fits)
+    Aside::of(&config.path).candidates(cluster.is_some()).find(fits)
 }
 
-/// Whether a file has nothing that an API server has told.
+/// Whether a file has nothing that an API server has told: no objects, and no values but the daemon's own.
 fn is_empty(config: &DiskConfig, metrics: &Arc<DiskMetrics>) -> bool {
     let database = open_storage(&*config.readable).and_then(|file| Database::open(file, metrics.clone(), false));
     let Ok(database) = database else { return false };
+    let is_own = |(name, _, _): &(String, u64, Vec<u8>)| ValueClass::of(name) == ValueClass::Own;
     let is_empty = database.stores().is_ok_and(|stores| stores.is_empty())
-        && database.values(1).is_ok_and(|values| values.is_empty());
+        && database.values(0).is_ok_and(|values| values.iter().all(is_own));
     database.close();
     is_empty
 }
 
-/// Sets the file aside because of an error, and opens one that was set aside before and fits, or else a new one. Takes the
-/// stores over that are whole, if the error is damage.
+/// Sets the file aside because of an error, and opens one that was set aside before and fits, or else a new one. A new one takes
+/// the stores over that are whole, if the error is damage: it is complete before it is in the place of the damaged one.
 pub(super) fn replace(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
@@ -142,45 +152,68 @@ pub(super) fn replace(
     error: &DiskError,
     key: Option<&CacheKey>,
 ) -> Result<Opened, DiskError> {
-    let is_damage = matches!(error, DiskError::Damaged(_));
-    if !is_damage && is_empty(config, metrics) {
-        // One that was set aside before has more.
-        let _ = std::fs::remove_file(&config.path);
+    let aside = Aside::of(&config.path);
+    if std::fs::symlink_metadata(&config.path).is_err() {
+        // There is nothing to set aside. Storages of tests are no files.
+        create(config, metrics, cluster, salvaged(config, metrics, cluster, error, key))?;
+        return open_storage_of(config, &config.storage, metrics, cluster);
     }
-    let back = fitting(config, metrics, cluster).filter(|_| !is_damage);
-    let place = Aside::of(&config.path).exchange(error, back.as_deref())?;
-    if let Some(place) = &place {
-        tracing::warn!(file = %config.path.display(), reason = error.reason(), place = %place.display(), "watch cache on disk was set aside");
-    }
-    if back.is_some() {
-        let opened = open(config, metrics, cluster)?;
-        opened.database.write(|batch| batch.put_meta(&online(error.reason()), "0"))?;
-        tracing::info!(file = %config.path.display(), stores = opened.rows.len(), "a watch cache that was set aside fits, and is used again");
-        return Ok(opened);
-    }
-    let salvaged = match is_damage {
-        true => {
-            let damaged = place.map_or_else(|| config.clone(), |place| config.of_file(place));
-            salvage(&damaged, metrics, cluster, key).unwrap_or_default()
+    let back = if matches!(error, DiskError::Damaged(_)) {
+        let new = config.of_file(aside.successor());
+        create(&new, metrics, cluster, salvaged(config, metrics, cluster, error, key))?;
+        Some(new.path)
+    } else {
+        if is_empty(config, metrics) {
+            // One that was set aside before has more.
+            std::fs::remove_file(&config.path)?;
         }
-        false => Salvage::default(),
+        fitting(config, metrics, cluster)
     };
+    aside.exchange(error, back.as_deref())?;
+    let opened = open_storage_of(config, &config.storage, metrics, cluster)?;
+    opened.database.write(|batch| batch.put_meta(&online(error.reason()), "0"))?;
+    tracing::warn!(
+        file = %config.path.display(), reason = error.reason(), stores = opened.rows.len(),
+        "watch cache on disk was set aside, another file is used"
+    );
+    Ok(opened)
+}
+
+/// What is whole of a damaged file.
+fn salvaged(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+    error: &DiskError,
+    key: Option<&CacheKey>,
+) -> Salvage {
+    match error {
+        DiskError::Damaged(_) => salvage(config, metrics, cluster, key).unwrap_or_default(),
+        _ => Salvage::default(),
+    }
+}
+
+/// Writes a new file with these stores and values.
+fn create(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+    salvaged: Salvage,
+) -> Result<(), DiskError> {
     let storage = open_storage(&*config.storage)?;
     storage.set_len(0)?;
     drop(storage);
-    let mut opened = open_storage_of(config, &config.storage, metrics, cluster)?;
-    opened.database.write(|batch| {
+    let opened = open_storage_of(config, &config.storage, metrics, cluster)?;
+    let written = opened.database.write(|batch| {
         for WholeStore { id, row, segments } in &salvaged.stores {
             batch.put_store(*id, &row.seal(*id)?)?;
             segments.iter().try_for_each(|(sequence, blob)| batch.put_segment(*id, *sequence, blob))?;
         }
         salvaged.values.iter().try_for_each(|(name, blob)| batch.put_value(name, blob))?;
         salvaged.cluster.iter().try_for_each(|cluster| batch.put_meta("cluster", cluster))
-    })?;
-    tracing::info!(file = %config.path.display(), stores = salvaged.stores.len(), "watch cache on disk was created");
-    opened.rows = salvaged.stores.into_iter().map(|store| (store.id, store.row)).collect();
-    opened.cluster = salvaged.cluster.or(opened.cluster);
-    Ok(opened)
+    });
+    opened.database.close();
+    written
 }
 
 #[derive(Default)]

@@ -54,7 +54,7 @@ pub(super) struct DiskState {
     pub(super) tended: Option<Instant>,
     /// When expired values were removed.
     pub(super) swept: Option<Instant>,
-    key: Option<Result<Arc<CacheKey>, String>>,
+    key: Option<Arc<CacheKey>>,
     /// When the file is opened again after a failure. Until then it is read, if that is possible.
     retry_at: Option<Instant>,
     /// Whether it may be read until then.
@@ -188,7 +188,10 @@ impl DiskState {
 
     /// Opens the file to read from it. Nothing that shows then is done anything about before it can be written.
     fn open_readable(&mut self) -> Option<Database> {
-        let opened = recovery::open_readable(&self.config, &self.metrics, self.confirmed.as_deref()).ok()?;
+        let opened = recovery::open_readable(&self.config, &self.metrics, self.confirmed.as_deref());
+        // Opening it verifies all of it. It is not tried again before it may be written.
+        self.may_be_read = opened.is_ok();
+        let opened = opened.ok()?;
         self.is_read_only = true;
         (self.rows, self.cluster) = (opened.rows, opened.cluster);
         Some(opened.database)
@@ -221,7 +224,8 @@ impl DiskState {
         self.failures += 1;
         self.may_be_read = error.may_be_read();
         self.retry_at = Some(Instant::now() + delay);
-        self.damage = (!error.is_temporary()).then_some(error);
+        // What shows while it is only read, another process may be writing.
+        self.damage = (!error.is_temporary() && !self.is_read_only).then_some(error);
     }
 
     fn forget_content(&mut self) {
@@ -260,13 +264,15 @@ impl DiskState {
         if confidentiality == Confidentiality::Plain {
             return Ok(None);
         }
-        let config = &self.config;
-        let key = self.key.get_or_insert_with(|| match CacheKey::load(&config.key_file) {
-            Ok(key) => Ok(Arc::new(key)),
-            Err(DiskError::Key(reason)) => Err(reason),
-            Err(error) => Err(error.to_string()),
-        });
-        key.clone().map(Some).map_err(DiskError::Key)
+        if self.key.is_none() {
+            // One that is not there now may be there soon.
+            let key = CacheKey::load(&self.config.key_file).map_err(|error| match error {
+                DiskError::Key(reason) => DiskError::Key(reason),
+                error => DiskError::Key(error.to_string()),
+            })?;
+            self.key = Some(Arc::new(key));
+        }
+        Ok(self.key.clone())
     }
 
     /// The key, if there is one already.

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weir_upstream::clock;
+
 use super::*;
-use crate::disk::DiskCache;
+use crate::disk::values::PendingValue;
+use crate::disk::{CachedValue, DiskCache};
 
 fn start(folder: &tempfile::TempDir, node: &str) -> DiskState {
     open_with(DiskConfig::new(&folder.path().join("cache"), node))
@@ -49,18 +52,82 @@ fn a_start_under_another_name_costs_nothing() {
 }
 
 #[test]
+fn a_second_wrong_name_costs_nothing_either() {
+    let (folder, kept) = kept();
+    for wrong in ["localhost", "debian", "localhost"] {
+        let mut state = start(&folder, wrong);
+        // What the daemon keeps for itself offline: the last good configuration.
+        let value = CachedValue { bytes: b"{}".to_vec(), expires: clock::now() + Duration::from_secs(3600) };
+        state.values.insert("configuration/file/x".into(), Some(PendingValue { value, confidential: false }));
+        state.commit(&[], true);
+    }
+    assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept.clone()));
+    // The name as an older release has kept it.
+    start(&folder, "edge-a").with_database(|_, database| database.write(|batch| batch.put_meta("node", " Edge-A")));
+    assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept));
+}
+
+/// Killed between any two renames of an exchange.
+#[test]
 fn what_a_kill_leaves_half_exchanged_is_found() {
     let (folder, kept) = kept();
-    drop(services(&mut start(&folder, "localhost")));
-    // Killed between the two renames of the way back.
     let file = folder.path().join("cache/watch-cache.redb");
-    std::fs::rename(&file, place(&folder, "next")).unwrap();
-    assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept.clone()));
-    // Killed before what is whole was taken over from a damaged file.
-    let mut bytes = std::fs::read(&file).unwrap();
-    bytes[0] ^= 1;
-    std::fs::write(&file, &bytes).unwrap();
-    assert!(services(&mut start(&folder, "edge-a")).is_none() && place(&folder, "damaged").exists());
+    drop(services(&mut start(&folder, "localhost")));
+    start(&folder, "localhost").commit(&[plain("services", &store(&["c"]))], false);
+    let back = |folder: &tempfile::TempDir| assert_eq!(services(&mut start(folder, "edge-a")), Some(kept.clone()));
+    // On the way back to edge-a: after the first rename, and after the second one.
+    std::fs::rename(&file, place(&folder, "spare")).unwrap();
+    back(&folder);
+    std::fs::rename(place(&folder, "spare"), place(&folder, "other")).unwrap();
+    std::fs::rename(place(&folder, "other"), place(&folder, "spare")).unwrap();
+    assert_eq!(services(&mut start(&folder, "localhost")).map(|found| found.len()), Some(1));
+    back(&folder);
+    assert_eq!(services(&mut start(&folder, "localhost")).map(|found| found.len()), Some(1));
+    back(&folder);
+}
+
+#[test]
+fn what_is_whole_of_a_damaged_file_is_taken_over_also_after_a_full_disk() {
+    let (folder, kept) = kept();
+    let file = folder.path().join("cache/watch-cache.redb");
+    start(&folder, "edge-a").with_database(|_, database| database.write(|batch| batch.put_store(7, b"damaged")));
+    let bytes = std::fs::read(&file).unwrap();
+    // A page that nothing but the checksums of all pages tells of.
+    let flipped = (0..bytes.len()).step_by(512).find_map(|at| {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        std::fs::write(&file, &damaged).unwrap();
+        let config = DiskConfig::new(&folder.path().join("cache"), "edge-a");
+        let is_damaged = matches!(
+            crate::disk::recovery::open(&config, &Arc::default(), None),
+            Err(crate::disk::DiskError::Damaged(_))
+        );
+        is_damaged.then_some(damaged)
+    });
+    std::fs::write(&file, flipped.expect("a page that counts")).unwrap();
+    // The successor cannot be written: nothing is lost of the damaged file.
+    std::fs::create_dir(place(&folder, "new")).unwrap();
+    let before = std::fs::read(&file).unwrap();
+    drop(services(&mut start(&folder, "edge-a")));
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    std::fs::remove_dir(place(&folder, "new")).unwrap();
+    let found = services(&mut start(&folder, "edge-a"));
+    assert!(found.is_none() || found == Some(kept), "what is not whole is not served");
+    assert_eq!(std::fs::read(place(&folder, "damaged")).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_known_yet_gets_no_file_of_another_one() {
+    let (folder, _) = kept();
+    let start = || DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "edge-a"), Arc::default());
+    for cluster in ["one", "two"] {
+        let cache = start();
+        cache.confirm_cluster(cluster.into()).await;
+        cache.close().await;
+    }
+    std::fs::remove_file(folder.path().join("cache/watch-cache.redb")).unwrap();
+    let cache = start();
+    assert!(cache.restore(&name("services"), Confidentiality::Plain).await.is_none());
 }
 
 #[tokio::test]
@@ -154,12 +221,37 @@ async fn what_cannot_be_written_is_read() {
 
 #[test]
 fn a_database_file_that_is_no_file_is_set_aside() {
-    let (folder, _) = kept();
-    let file = folder.path().join("cache/watch-cache.redb");
-    std::fs::remove_file(&file).unwrap();
-    std::fs::create_dir(&file).unwrap();
-    let written = store(&["c"]);
-    start(&folder, "edge-a").commit(&[plain("services", &written)], false);
-    assert_eq!(services(&mut start(&folder, "edge-a")), Some(model(&written.snapshot())));
-    assert!(place(&folder, "damaged").is_dir());
+    let make: [fn(&Path); 3] = [
+        |file| std::fs::create_dir(file).unwrap(),
+        |file| std::os::unix::fs::symlink("/nonexistent/file", file).unwrap(),
+        |file| std::os::unix::fs::symlink(file, file).unwrap(),
+    ];
+    for (n, make) in make.into_iter().enumerate() {
+        let (folder, _) = kept();
+        let file = folder.path().join("cache/watch-cache.redb");
+        std::fs::remove_file(&file).unwrap();
+        make(&file);
+        std::fs::write(place(&folder, "damaged"), "an earlier one").unwrap();
+        let written = store(&["c"]);
+        start(&folder, "edge-a").commit(&[plain("services", &written)], false);
+        assert_eq!(services(&mut start(&folder, "edge-a")), Some(model(&written.snapshot())), "{n}");
+        assert!(!std::fs::symlink_metadata(place(&folder, "damaged")).unwrap().is_file(), "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_whose_key_was_away_is_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "edge-a"), Arc::default());
+    let value = CachedValue { bytes: b"token".to_vec(), expires: clock::now() + Duration::from_secs(3600) };
+    let cache = start();
+    cache.put("node/token", value, true).await;
+    cache.close().await;
+    let (key, away) = (folder.path().join("cache.key"), folder.path().join("away"));
+    std::fs::rename(&key, &away).unwrap();
+    let cache = start();
+    assert!(cache.get("node/token").await.is_none(), "a new key does not open it");
+    cache.close().await;
+    std::fs::rename(&away, &key).unwrap();
+    assert_eq!(start().get("node/token").await.map(|value| value.bytes), Some(b"token".to_vec()));
 }
