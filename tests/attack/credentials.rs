@@ -213,6 +213,41 @@ async fn what_ends_one_token_takes_nothing_from_another_of_the_same_user() {
 }
 
 #[tokio::test]
+async fn a_permission_that_ends_while_weir_follows_is_gone_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut link, weir) = start(&folder).await;
+    let tenant = client(&weir, "Bearer opaque");
+    let maps = format!("{MAPS}?resourceVersion=0");
+    // Weir has asked whether it may, and remembers the answer for minutes.
+    assert_eq!([status(&tenant, &maps).await, status(&tenant, ALL).await], [200, 200]);
+    let mut events = tenant.watch(&format!("{MAPS}?watch=true&resourceVersion=0")).await;
+    assert_eq!(events.next_named().await, "ADDED settings");
+    server.on_request(|request| match request.path.as_str() {
+        MAPS => Action::json(403, r#"{"kind":"Status","apiVersion":"v1","code":403}"#),
+        _ => Action::Serve,
+    });
+    server.clear_requests();
+    link.down().await;
+    link.up().await;
+    let mut count = server.request_count();
+    let is_list = |request: &weir_apiserver::Recorded| request.path == MAPS && request.query.contains("limit=1");
+    let refused = async {
+        while !server.requests().iter().any(is_list) {
+            count.changed().await.unwrap();
+        }
+    };
+    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, refused).await.is_ok(), "{}", weir.log_text());
+    disconnect(&mut link, &weir).await;
+    let ended = async {
+        while status(&tenant, &maps).await != 503 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, ended).await.is_ok(), "{}", weir.log_text());
+    assert_eq!(status(&tenant, ALL).await, 200, "what it was not denied stays");
+}
+
+#[tokio::test]
 async fn a_token_holds_offline_until_it_expires_and_as_long_as_it_was_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut link, weir) = start(&folder).await;

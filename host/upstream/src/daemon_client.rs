@@ -60,10 +60,10 @@ impl CredentialHeaders {
     fn note(&self, sent: &Sent, status: StatusCode) {
         if let (Self::Lent(credential, refusals), Some(authorization)) = (self, &sent.authorization) {
             let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            credential.note(authorization, is_refused);
-            if is_refused {
-                let refusal = Refusal { authorization: authorization.clone(), path: sent.path.clone(), status };
-                let _ = refusals.try_send(refusal);
+            let refusal = Refusal { authorization: authorization.clone(), path: sent.path.clone(), status };
+            // Another credential is tried once it is known that this one was refused.
+            if !is_refused || refusals.try_send(refusal).is_ok() {
+                credential.note(authorization, is_refused);
             }
         }
     }

@@ -22,7 +22,7 @@ pub struct Refusal {
     pub status: StatusCode,
 }
 
-/// Where refusals go. One that finds no room is lost; what it refused is asked for again.
+/// Where refusals go. What one refused that finds no room is asked for again.
 pub type RefusalSender = mpsc::Sender<Refusal>;
 
 /// Returns a channel for refusals.
@@ -39,13 +39,14 @@ pub struct LentCredential(Arc<watch::Sender<Loans>>);
 #[derive(Default)]
 struct Loans {
     last: u64,
+    refusals: u64,
     open: BTreeMap<u64, Loan>,
 }
 
 struct Loan {
     authorization: HeaderValue,
-    /// The API server has refused it last.
-    refused: bool,
+    /// When the API server has refused it, if it has since it accepted it.
+    refused: Option<u64>,
 }
 
 /// Lends the credential of a request until it is dropped.
@@ -69,24 +70,27 @@ impl LentCredential {
         self.0.send_modify(|loans| {
             loans.last += 1;
             id = loans.last;
-            let refused = loans.open.values().any(|loan| loan.refused && loan.authorization == authorization);
+            let same = loans.open.values().find(|loan| loan.authorization == authorization);
+            let refused = same.and_then(|loan| loan.refused);
             loans.open.insert(id, Loan { authorization, refused });
         });
         CredentialLoan { credential: self.clone(), id }
     }
 
-    /// The newest credential, because an older one may have expired since its request began; one that the API server refused
-    /// only if there is no other. `None` while nobody lends one.
+    /// The newest credential, because an older one may have expired since its request began. If the API server has refused all of
+    /// them, the one whose turn it is. `None` while nobody lends one.
     pub(crate) fn newest(&self) -> Option<HeaderValue> {
         let loans = self.0.borrow();
-        let accepted = loans.open.values().rfind(|loan| !loan.refused);
-        accepted.or_else(|| loans.open.values().next_back()).map(|loan| loan.authorization.clone())
+        let accepted = loans.open.values().rfind(|loan| loan.refused.is_none());
+        accepted.or_else(|| loans.open.values().min_by_key(|loan| loan.refused)).map(|loan| loan.authorization.clone())
     }
 
     /// Notes whether the API server has refused a credential that was lent.
     pub(crate) fn note(&self, authorization: &HeaderValue, refused: bool) {
         // Nobody waits for that.
         self.0.send_if_modified(|loans| {
+            loans.refusals += u64::from(refused);
+            let refused = refused.then_some(loans.refusals);
             let same = loans.open.values_mut().filter(|loan| loan.authorization == authorization);
             same.for_each(|loan| loan.refused = refused);
             false
@@ -150,6 +154,8 @@ mod tests {
         assert_eq!(credential.newest().unwrap(), "Bearer old", "it is the same");
         credential.note(&HeaderValue::from_static("Bearer old"), true);
         assert_eq!(credential.newest().unwrap(), "Bearer new", "all were refused");
+        credential.note(&HeaderValue::from_static("Bearer new"), true);
+        assert_eq!(credential.newest().unwrap(), "Bearer old", "in turn");
         credential.note(&HeaderValue::from_static("Bearer new"), false);
         assert_eq!(credential.newest().unwrap(), "Bearer new");
         drop((second, again));

@@ -3,7 +3,7 @@
 use http::Method;
 use k8s_openapi::api::authorization::v1::{FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes};
 use sha2::{Digest as _, Sha256};
-use weir_kube::{ResourceRequest, Verb};
+use weir_kube::{FieldSelector, LabelSelector, ResourceRequest, Verb};
 
 use crate::proxy::credential::{hash_part, hash_text};
 
@@ -34,10 +34,13 @@ pub(super) fn question(subject: &str, asked: &ResourceAttributes) -> String {
     for part in [&asked.verb, &asked.group, &asked.resource, &asked.subresource, &asked.namespace, &asked.name] {
         hash_part(&mut hash, raw(part).as_bytes());
     }
-    let fields = asked.field_selector.as_ref().and_then(|selector| selector.raw_selector.clone());
-    let labels = asked.label_selector.as_ref().and_then(|selector| selector.raw_selector.clone());
-    hash_part(&mut hash, fields.unwrap_or_default().as_bytes());
-    hash_part(&mut hash, labels.unwrap_or_default().as_bytes());
+    let fields = asked.field_selector.as_ref().and_then(|selector| selector.raw_selector.clone()).unwrap_or_default();
+    let labels = asked.label_selector.as_ref().and_then(|selector| selector.raw_selector.clone()).unwrap_or_default();
+    // In the form in which Weir itself asks, however a client has written it.
+    let fields = FieldSelector::parse(&fields).map_or(fields, |selector| selector.to_string());
+    let labels = LabelSelector::parse(&labels).map_or(labels, |selector| selector.to_string());
+    hash_part(&mut hash, fields.as_bytes());
+    hash_part(&mut hash, labels.as_bytes());
     hash_text(hash)
 }
 
@@ -101,6 +104,7 @@ mod tests {
             ("/api/v1/namespaces/a/services?fieldSelector=metadata.name%3Dx", of_a, false),
             ("/api/v1/services?labelSelector=a%3Db", all, false),
             (all, "/api/v1/services?labelSelector=a%3Db", true),
+            ("/api/v1/services?labelSelector=a%3D%3Db", "/api/v1/services?labelSelector=a%3Db", true),
             (all, "/api/v1/services?watch=1", false),
             ("/api/v1/services?watch=1", of_a, false),
             ("/api/v1/services?watch=1", "/api/v1/namespaces/a/services?watch=1", true),

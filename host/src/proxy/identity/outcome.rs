@@ -54,7 +54,7 @@ impl Proxy {
         });
     }
 
-    /// Who may not list what a view shows, or not watch it, gets none of it.
+    /// Notes one of them.
     async fn note_refusal(&self, refusal: Refusal) {
         let Refusal { authorization, path, status } = refusal;
         let Ok(request) = RequestInfo::parse(&Method::GET, &Uri::from(path)) else { return };
@@ -66,10 +66,13 @@ impl Proxy {
         if status == StatusCode::UNAUTHORIZED {
             return self.revoke(&caller).await;
         }
-        for verb in ["list", "watch"] {
-            let asked = ResourceAttributes { verb: Some(verb.to_owned()), ..attributes(&Method::GET, resource) };
-            self.note_permission(&caller, &asked, false).await;
-        }
+        self.note_denial(&caller, &attributes(&Method::GET, resource)).await;
+    }
+
+    /// Notes that the API server denied exactly this, against what its review of before said.
+    async fn note_denial(&self, caller: &Caller, asked: &ResourceAttributes) {
+        self.read_reviews.end(caller.key()).await;
+        self.note_permission(caller, asked, false).await;
     }
 
     /// Notes the status of an answer that the API server itself has sent: never one of a backend behind it, or of Weir.
@@ -94,7 +97,7 @@ impl Proxy {
         let Some(resource) = request.resource().filter(|_| is_noted) else { return };
         let asked = attributes(method, resource);
         if *status == StatusCode::FORBIDDEN {
-            self.note_permission(caller, &asked, false).await;
+            self.note_denial(caller, &asked).await;
         } else if status.is_success() || *status == StatusCode::NOT_FOUND {
             if status.is_success() {
                 self.note_permission(caller, &asked, true).await;

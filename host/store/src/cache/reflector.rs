@@ -200,7 +200,7 @@ impl ResourceReflector {
                 }
                 (Err(RequestError::Other(error)), current) => {
                     let invalid = matches!(error, ReflectorError::InvalidResponse { .. });
-                    self.refused(&error);
+                    self.refused(&error).await;
                     self.report(error);
                     backoff.wait_or_reconnect(&mut self.reconnects).await;
                     if invalid { Phase::List } else { current }
@@ -209,10 +209,15 @@ impl ResourceReflector {
         }
     }
 
-    /// Notes a refusal of who reads the store. That of a lent credential says nothing of another one that its client has.
-    fn refused(&self, error: &ReflectorError) {
-        if error.is_refusal() && self.lent.is_none() {
-            self.store.set_refused(true);
+    /// Notes a refusal of who reads the store. That of a lent credential says nothing of another one that its client has; whoever
+    /// may not watch is asked for a list, because what clients get of the store are lists, too.
+    async fn refused(&self, error: &ReflectorError) {
+        if error.is_refusal() {
+            match &self.lent {
+                None => self.store.set_refused(true),
+                // What is refused is noted where the credential is sent.
+                Some(_) => drop(self.newest_version().await),
+            }
         }
     }
 
