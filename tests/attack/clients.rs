@@ -18,7 +18,8 @@ const SERVICES: &str = "/api/v1/services";
 
 async fn filtering() -> (ApiServer, Daemon) {
     let server = edge().await;
-    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let weir =
+        Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     server.clear_requests();
     (server, weir)
 }
@@ -198,6 +199,7 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
         .start()
         .await
         .unwrap();
+    // Views would serve them.
     let weir = Setup::new(server.url())
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
