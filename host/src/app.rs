@@ -331,6 +331,7 @@ impl Ports {
 fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
     let ports = 1 + u64::from(config.secure.is_some());
     let wanted = ProxyConfig::default().max_connections;
+    let peer_nodes = config.peers.iter().flat_map(|peers| peers.others(&config.node_name));
     ProxyConfig {
         max_connections: connections_within(files, ports, wanted),
         node_credential_uids: config.node_credential_uids.clone(),
@@ -343,7 +344,7 @@ fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
         response_memory: config.response_memory,
         allow_remote_plaintext: config.allow_remote_plaintext,
         relay_rate: config.relay_rate,
-        peer_nodes: config.peers.iter().flat_map(|peers| &peers.peers).map(|(node, _)| node.clone()).collect(),
+        peer_nodes: peer_nodes.map(|(node, _)| node.clone()).collect(),
     }
 }
 

@@ -20,9 +20,7 @@ pub(crate) async fn connect_peers(
     tasks: &Tasks,
 ) -> Result<Peers, SetupError> {
     let mut peers = Vec::new();
-    // The node credential may say that the node has another name than the one that the flags leave out.
-    let others = config.peers.iter().flat_map(|peers| &peers.peers).filter(|(node, _)| *node != config.node_name);
-    for (node, source) in others {
+    for (node, source) in config.peers.iter().flat_map(|peers| peers.others(&config.node_name)) {
         let upstream = Arc::new(connect(node, source, metrics).await?);
         upstream.start_probes(tasks);
         tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source.clone(), None));

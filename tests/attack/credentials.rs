@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Method;
 use serde_json::json;
-use weir_apiserver::{Action, ApiServer};
-use weir_tests::client::{Answer, Client, whole};
+use weir_apiserver::{Action, ApiServer, Recorded};
+use weir_tests::client::{Answer, Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
 
@@ -52,6 +52,30 @@ async fn disconnect(link: &mut Link, weir: &Daemon) {
     }
 }
 
+/// Breaks all connections, and waits until the API server gets such a request.
+async fn reconnect_until(server: &ApiServer, link: &mut Link, weir: &Daemon, is_wanted: impl Fn(&Recorded) -> bool) {
+    server.clear_requests();
+    link.down().await;
+    link.up().await;
+    let mut count = server.request_count();
+    let wanted = async {
+        while !server.requests().iter().any(&is_wanted) {
+            count.changed().await.unwrap();
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, wanted).await.is_ok(), "{}", weir.log_text());
+}
+
+/// Waits until a client gets this no more.
+async fn ended(weir: &Daemon, client: &Client, path: &str) {
+    let ended = async {
+        while status(client, path).await != 503 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, ended).await.is_ok(), "{}", weir.log_text());
+}
+
 /// How many stores of a resource have their first list.
 async fn listed(weir: &Daemon, resource: &str) -> usize {
     let caches = weir.admin().json("/caches").await;
@@ -71,7 +95,7 @@ async fn objects(weir: &Daemon, resource: &str, count: u64) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    let has = tokio::time::timeout(weir_tests::client::PATIENCE, has).await;
+    let has = tokio::time::timeout(PATIENCE, has).await;
     assert!(has.is_ok(), "{}\n{}", weir.admin().json("/caches").await, weir.log_text());
 }
 
@@ -98,7 +122,7 @@ async fn nobody_makes_the_daemon_ask_for_versions_of_api_groups() {
             requests.changed().await.unwrap();
         }
     };
-    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, answered).await.is_ok(), "{}", weir.log_text());
+    assert!(tokio::time::timeout(PATIENCE, answered).await.is_ok(), "{}", weir.log_text());
     assert_eq!(asked(), ["/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.apps.openyurt.io"]);
 }
 
@@ -190,25 +214,10 @@ async fn what_ends_one_token_takes_nothing_from_another_of_the_same_user() {
         "Bearer opaque" => Action::json(401, r#"{"kind":"Status","apiVersion":"v1","code":401}"#),
         _ => Action::Serve,
     });
-    server.clear_requests();
-    link.down().await;
-    link.up().await;
-    let mut count = server.request_count();
-    let is_refused =
-        |request: &weir_apiserver::Recorded| request.path == MAPS && request.header("authorization") == "Bearer opaque";
-    let refused = async {
-        while !server.requests().iter().any(is_refused) {
-            count.changed().await.unwrap();
-        }
-    };
-    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, refused).await.is_ok(), "{}", weir.log_text());
+    let is_refused = |request: &Recorded| request.path == MAPS && request.header("authorization") == "Bearer opaque";
+    reconnect_until(&server, &mut link, &weir, is_refused).await;
     disconnect(&mut link, &weir).await;
-    let ended = async {
-        while status(&ends, &maps).await != 503 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, ended).await.is_ok(), "{}", weir.log_text());
+    ended(&weir, &ends, &maps).await;
     assert_eq!([status(&other, &maps).await, status(&other, MAP).await], [200, 200], "{}", weir.log_text());
 }
 
@@ -226,24 +235,10 @@ async fn a_permission_that_ends_while_weir_follows_is_gone_offline() {
         MAPS => Action::json(403, r#"{"kind":"Status","apiVersion":"v1","code":403}"#),
         _ => Action::Serve,
     });
-    server.clear_requests();
-    link.down().await;
-    link.up().await;
-    let mut count = server.request_count();
-    let is_list = |request: &weir_apiserver::Recorded| request.path == MAPS && request.query.contains("limit=1");
-    let refused = async {
-        while !server.requests().iter().any(is_list) {
-            count.changed().await.unwrap();
-        }
-    };
-    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, refused).await.is_ok(), "{}", weir.log_text());
+    let is_list = |request: &Recorded| request.path == MAPS && request.query.contains("limit=1");
+    reconnect_until(&server, &mut link, &weir, is_list).await;
     disconnect(&mut link, &weir).await;
-    let ended = async {
-        while status(&tenant, &maps).await != 503 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    assert!(tokio::time::timeout(weir_tests::client::PATIENCE, ended).await.is_ok(), "{}", weir.log_text());
+    ended(&weir, &tenant, &maps).await;
     assert_eq!(status(&tenant, ALL).await, 200, "what it was not denied stays");
 }
 
@@ -295,14 +290,14 @@ async fn what_a_client_read_upstream_and_all_else_that_it_may_read_holds_offline
             count.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(weir_tests::client::PATIENCE, learnt).await.expect("both are asked about");
+    tokio::time::timeout(PATIENCE, learnt).await.expect("both are asked about");
     // The lists for the views come after the reviews.
     let listed = async {
         while listed(&weir, "configmaps").await < 2 || listed(&weir, "services").await < 1 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    let listed = tokio::time::timeout(weir_tests::client::PATIENCE, listed).await;
+    let listed = tokio::time::timeout(PATIENCE, listed).await;
     assert!(listed.is_ok(), "{}", weir.admin().json("/caches").await);
     disconnect(&mut link, &weir).await;
     for path in [MAP, MAPS, "/api/v1/configmaps", "/api/v1/services", "/api/v1/namespaces/default/services"] {

@@ -1,7 +1,6 @@
 //! Validates the flags that name the other Weirs of the pool.
 
 use http::Uri;
-use weir_kube::node_name;
 use weir_upstream::ServerSource;
 
 use super::flags::ServeFlags;
@@ -10,15 +9,20 @@ use super::secure::SecureConfig;
 /// The path below which a Weir serves its peers.
 pub const PEER_PATH: &str = "/peer";
 
-/// The other Weirs of the pool.
+/// The Weirs of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeersConfig {
-    /// Their nodes, and from where each is read.
-    pub peers: Vec<(String, ServerSource)>,
+    /// Their nodes, and from where each is read. The list may be the same on all nodes.
+    peers: Vec<(String, ServerSource)>,
 }
 
 impl PeersConfig {
-    /// Returns none without `--peer`, or if it names this node only.
+    /// The others than that of this node.
+    pub(crate) fn others<'a>(&'a self, own: &'a str) -> impl Iterator<Item = &'a (String, ServerSource)> {
+        self.peers.iter().filter(move |(node, _)| node != own)
+    }
+
+    /// Returns none without `--peer`.
     pub(super) fn from_flags(
         flags: &ServeFlags,
         secure: Option<&SecureConfig>,
@@ -45,10 +49,6 @@ impl PeersConfig {
             };
             if peers.iter().any(|(other, _)| *other == node) {
                 errors.push(format!("--peer: node {node} is given twice"));
-            }
-            // The list may be the same on all nodes.
-            if flags.node_name.as_deref().is_some_and(|own| node_name(own).as_ref() == Ok(&node)) {
-                continue;
             }
             let (kubeconfig, certificate_authority) = (kubeconfig.clone(), flags.peer_ca_file.clone());
             peers.push((node, ServerSource::Peer { url, kubeconfig, certificate_authority }));

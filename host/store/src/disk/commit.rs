@@ -12,7 +12,6 @@ use super::error::DiskError;
 use super::persisted::{Persisted, StoreDiff};
 use super::seal::CacheKey;
 use super::state::{DiskState, unix_seconds};
-use super::store_row::StoreRow;
 use crate::cache::ResourceStore;
 
 /// How often expired values are removed.
@@ -121,10 +120,10 @@ impl DiskState {
 
     /// The stores on disk of the same names that another key has encrypted.
     fn replaced_by(&self, pending: &[ChangedStore]) -> Vec<u64> {
-        let is_replaced = |id: u64, row: &StoreRow| {
-            pending.iter().any(|found| found.persisted.id != id && found.persisted.row.name == row.name)
-        };
-        self.rows.iter().filter(|(id, row)| is_replaced(**id, row)).map(|(id, _)| *id).collect()
+        let is_new = |found: &&ChangedStore| !self.rows.contains_key(&found.persisted.id);
+        let new: HashSet<_> = pending.iter().filter(is_new).map(|found| &found.persisted.row.name).collect();
+        let rows = self.rows.iter().filter(|(_, row)| !new.is_empty() && new.contains(&row.name));
+        rows.map(|(id, _)| *id).collect()
     }
 
     /// Writes everything in one transaction.

@@ -95,8 +95,7 @@ fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> 
             batch.put_meta("node", &config.node_name)
         })?,
         // Older releases took the name as it was given.
-        (Some(FORMAT), Some(node))
-            if node_name(&node).as_ref() == Ok(&config.node_name) || node == config.node_name => {}
+        (Some(FORMAT), Some(node)) if node_name(&node).as_ref() == Ok(&config.node_name) => {}
         (Some(FORMAT), Some(node)) => return Err(DiskError::OtherNode(node)),
         (format, _) => return Err(DiskError::Format(format!("{:?}", format.unwrap_or_default()))),
     }
@@ -122,25 +121,31 @@ fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> 
 fn fitting(config: &DiskConfig, metrics: &Arc<DiskMetrics>, cluster: Option<&str>) -> Option<PathBuf> {
     let fits = |path: &PathBuf| {
         let config = config.of_file(path.clone());
-        let database = open_storage(&*config.readable).and_then(|file| Database::open(file, metrics.clone(), false));
-        let Ok(database) = database else { return false };
-        let of_node = database.meta("node").ok().flatten();
-        let fits = of_node.is_some() && identify(&database, &config, cluster).is_ok();
-        database.close();
-        fits
+        let fits = |database: &Database| {
+            let of_node = database.meta("node").ok().flatten();
+            of_node.is_some() && identify(database, &config, cluster).is_ok()
+        };
+        peek(&config, metrics, fits).unwrap_or(false)
     };
     Aside::of(&config.path).candidates(cluster.is_some()).find(fits)
 }
 
 /// Whether a file has nothing that an API server has told: no objects, and no values but the daemon's own.
 fn is_empty(config: &DiskConfig, metrics: &Arc<DiskMetrics>) -> bool {
-    let database = open_storage(&*config.readable).and_then(|file| Database::open(file, metrics.clone(), false));
-    let Ok(database) = database else { return false };
     let is_own = |(name, _, _): &(String, u64, Vec<u8>)| ValueClass::of(name) == ValueClass::Own;
-    let is_empty = database.stores().is_ok_and(|stores| stores.is_empty())
-        && database.values(0).is_ok_and(|values| values.iter().all(is_own));
+    let is_empty = |database: &Database| {
+        database.stores().is_ok_and(|stores| stores.is_empty())
+            && database.values(0).is_ok_and(|values| values.iter().all(is_own))
+    };
+    peek(config, metrics, is_empty).unwrap_or(false)
+}
+
+/// Looks into a file that is not in use. What is looked at is verified, and nothing else of it.
+fn peek<T>(config: &DiskConfig, metrics: &Arc<DiskMetrics>, look: impl FnOnce(&Database) -> T) -> Result<T, DiskError> {
+    let database = Database::open(open_storage(&*config.readable)?, metrics.clone(), false)?;
+    let seen = look(&database);
     database.close();
-    is_empty
+    Ok(seen)
 }
 
 /// Sets the file aside because of an error, and opens one that was set aside before and fits, or else a new one. A new one takes
@@ -153,14 +158,17 @@ pub(super) fn replace(
     key: Option<&CacheKey>,
 ) -> Result<Opened, DiskError> {
     let aside = Aside::of(&config.path);
+    let is_damage = matches!(error, DiskError::Damaged(_));
+    let salvaged =
+        if is_damage { salvage(config, metrics, cluster, key).unwrap_or_default() } else { Salvage::default() };
     if std::fs::symlink_metadata(&config.path).is_err() {
         // There is nothing to set aside. Storages of tests are no files.
-        create(config, metrics, cluster, salvaged(config, metrics, cluster, error, key))?;
+        create(config, metrics, cluster, &salvaged)?;
         return open_storage_of(config, &config.storage, metrics, cluster);
     }
-    let back = if matches!(error, DiskError::Damaged(_)) {
+    let back = if is_damage {
         let new = config.of_file(aside.successor());
-        create(&new, metrics, cluster, salvaged(config, metrics, cluster, error, key))?;
+        create(&new, metrics, cluster, &salvaged)?;
         Some(new.path)
     } else {
         if is_empty(config, metrics) {
@@ -179,26 +187,12 @@ pub(super) fn replace(
     Ok(opened)
 }
 
-/// What is whole of a damaged file.
-fn salvaged(
-    config: &DiskConfig,
-    metrics: &Arc<DiskMetrics>,
-    cluster: Option<&str>,
-    error: &DiskError,
-    key: Option<&CacheKey>,
-) -> Salvage {
-    match error {
-        DiskError::Damaged(_) => salvage(config, metrics, cluster, key).unwrap_or_default(),
-        _ => Salvage::default(),
-    }
-}
-
 /// Writes a new file with these stores and values.
 fn create(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
-    salvaged: Salvage,
+    salvaged: &Salvage,
 ) -> Result<(), DiskError> {
     let storage = open_storage(&*config.storage)?;
     storage.set_len(0)?;
@@ -231,13 +225,13 @@ fn salvage(
     cluster: Option<&str>,
     key: Option<&CacheKey>,
 ) -> Result<Salvage, DiskError> {
-    let database = Database::open(open_storage(&*config.readable)?, metrics.clone(), false)?;
-    let result = identify(&database, config, cluster).map(|(rows, cluster, _)| {
+    peek(config, metrics, |database| {
+        let (rows, cluster, _) = identify(database, config, cluster)?;
         let mut left = MAX_SALVAGE;
         let mut stores = Vec::new();
         for (id, row) in rows {
             let fits = row.bytes <= left;
-            if let Some(segments) = fits.then(|| whole(&database, id, &row, key)).flatten() {
+            if let Some(segments) = fits.then(|| whole(database, id, &row, key)).flatten() {
                 left -= row.bytes;
                 stores.push(WholeStore { id, row, segments });
             }
@@ -248,10 +242,8 @@ fn salvage(
             left = left.saturating_sub(*size);
             fits
         });
-        Salvage { stores, values: values.map(|(name, _, blob)| (name, blob)).collect(), cluster }
-    });
-    database.close();
-    result
+        Ok(Salvage { stores, values: values.map(|(name, _, blob)| (name, blob)).collect(), cluster })
+    })?
 }
 
 /// The segments of a store, if all of them are there and are what was written.
