@@ -14,6 +14,7 @@ mod behaviour {
     mod bad_input;
     mod bundled;
     mod clocks;
+    mod compiled_code;
     mod connections;
     mod credentials;
     mod deploy;

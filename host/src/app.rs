@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
-use weir_runtime::{Compiler, Engine, EngineError, Loader, LookupSource as _, Serving, code_cache};
+use weir_runtime::{Compiler, EngineError, Loader, LookupSource as _, Serving};
 use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
@@ -159,7 +159,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     }
 
     // Modules: from the configuration, a directory, or once from elsewhere and then from the cache.
-    let module_cache = Arc::new(ModuleCache::open(&cache).map_err(system("--cache-dir cannot be used"))?);
+    let module_cache = Arc::new(ModuleCache::open(&cache));
     let modules = Modules {
         directory: config.modules_dir.clone(),
         trust: config.trust.clone(),
@@ -217,9 +217,9 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let view = lookups.view();
 
     // A child process compiles modules, and the cache directory keeps the result.
-    let engine = Engine::new(Some(&code_cache(&cache)))?;
+    let (engine, compiler) = Compiler::open(&cache)?;
     let instances = 2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let loader = Loader::new(engine.clone(), Some(Compiler::new(&cache)), lookups, metrics.runtime.clone(), instances);
+    let loader = Loader::new(engine.clone(), Some(compiler), lookups, metrics.runtime.clone(), instances);
 
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
     let last_good = disk.clone().map(|disk| LastGood::new(disk, &config.source));

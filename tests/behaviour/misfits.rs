@@ -94,16 +94,16 @@ async fn a_node_that_the_cluster_does_not_have_is_logged() {
 }
 
 /// A file system of its own, while it lives.
-struct Mount<'a>(&'a Path);
+pub(super) struct Mount<'a>(pub(super) &'a Path);
 
 impl Mount<'_> {
-    fn run(&self, options: &str) {
+    pub(super) fn run(&self, options: &str) {
         let path = self.0.display().to_string();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs", &path]).status().unwrap();
         assert!(mounted.success(), "{options}");
     }
 
-    fn remount(&self, options: &str) {
+    pub(super) fn remount(&self, options: &str) {
         let path = self.0.display().to_string();
         assert!(Command::new("mount").args(["-o", &format!("remount,{options}"), &path]).status().unwrap().success());
     }

@@ -3,10 +3,10 @@
 
 mod cgroup;
 mod code;
+mod code_in_memory;
 mod compile;
 mod load;
 
 pub use cgroup::memory_limit;
-pub use code::code_cache;
 pub use compile::{ChildError, CompileError, Compiler, MAX_MODULE, compile_child};
 pub use load::{LoadError, Loader, LookupSource, Probe};

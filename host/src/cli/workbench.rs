@@ -19,7 +19,7 @@ use crate::lookups::FileView;
 use weir_kube::{GroupResource, LookupSpec};
 use weir_runtime::{
     ClusterView, Compiler, Digest, Endpoint, Engine, EngineError, Filter, FilterEntry, LoadError, Loader, LookupSource,
-    LookupSubscription, Lookups, MAX_MODULE, code_cache,
+    LookupSubscription, Lookups, MAX_MODULE,
 };
 use weir_store::read_objects;
 
@@ -66,8 +66,8 @@ impl Workbench {
         log_for_people(flags.verbosity, repeated);
         let Some(directory) = flags.cache_dir() else { return Ok(Self::temporary()?) };
         let (directory, _) = cache_directory(Some(directory.clone())).map_err(CommandError::of_file(&directory))?;
-        let engine = Engine::new(Some(&code_cache(&directory)))?;
-        Ok(Self(Self::loader_of(engine, Some(Compiler::new(&directory)))))
+        let (engine, compiler) = Compiler::open(&directory)?;
+        Ok(Self(Self::loader_of(engine, Some(compiler))))
     }
 
     fn loader_of(engine: Engine, compiler: Option<Compiler>) -> Loader {

@@ -51,14 +51,14 @@ pub(crate) enum Arrival {
 }
 
 impl ModuleCache {
-    /// Opens the modules of a cache directory.
-    ///
-    /// # Errors
-    /// The folder cannot be created.
-    pub fn open(cache: &Path) -> io::Result<Self> {
+    /// Opens the modules of a cache directory. Where the folder cannot be created, none is kept.
+    #[must_use]
+    pub fn open(cache: &Path) -> Self {
         let folder = cache.join(FOLDER);
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        Ok(Self { folder, pulling: watch::Sender::default() })
+        if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
+            tracing::warn!(path = %folder.display(), %error, "modules cannot be kept on disk");
+        }
+        Self { folder, pulling: watch::Sender::default() }
     }
 
     /// Returns the file of an artifact's layout.
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn what_is_damaged_does_not_count() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = ModuleCache::open(folder.path()).unwrap();
+        let cache = ModuleCache::open(folder.path());
         let digest = Digest::of(b"module");
         assert_eq!(cache.module(digest), None);
         cache.keep_module(digest, b"module").unwrap();
@@ -185,7 +185,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn peers_wait_for_a_pull_and_for_one_to_begin() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = ModuleCache::open(folder.path()).unwrap();
+        let cache = ModuleCache::open(folder.path());
         let digest = Digest::of(b"module");
         let file = cache.layout_file(digest);
         assert_eq!(cache.arrival(digest, false).await, Arrival::Absent);
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn what_is_in_use_stays_and_of_the_rest_the_latest() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = ModuleCache::open(folder.path()).unwrap();
+        let cache = ModuleCache::open(folder.path());
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30);
         let digests: Vec<_> = (0..4_u8).map(|n| Digest::of(&[n])).collect();
         for (age, digest) in digests.iter().enumerate() {

@@ -8,6 +8,9 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
 use crate::Digest;
 
 /// The longest marker in bytes: a path and a digest.
@@ -26,7 +29,7 @@ pub(super) struct CompiledCode {
 
 /// Returns the folder of the compiled code in a cache directory.
 #[must_use]
-pub fn code_cache(directory: &Path) -> PathBuf {
+pub(super) fn code_cache(directory: &Path) -> PathBuf {
     directory.join("code")
 }
 
@@ -46,17 +49,32 @@ impl CompiledCode {
         &self.child
     }
 
-    /// Whether the code is there as it was compiled. Otherwise it makes room for the compiling process.
+    /// Whether the code is there as it was compiled. Otherwise it makes room for the compiling process, which leaves about as
+    /// many bytes as the module has.
     ///
     /// # Errors
-    /// It exists and cannot be read.
-    pub(super) fn prepare(&self) -> io::Result<bool> {
+    /// It exists and cannot be read, or there is no room. Compiling may take minutes, so that is found out before.
+    pub(super) fn prepare(&self, room: u64) -> io::Result<bool> {
         let is_intact = self.is_intact()?;
         if !is_intact {
             self.remove_child()?;
             fs::create_dir_all(&self.child)?;
+            self.check_room(room)?;
         }
         Ok(is_intact)
+    }
+
+    fn check_room(&self, room: u64) -> io::Result<()> {
+        let path = self.child.join("room");
+        let file = fs::File::create(&path)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, room.max(1)) {
+            // Not all file systems can.
+            Ok(()) | Err(Errno::OPNOTSUPP) => fs::remove_file(path),
+            Err(error) => {
+                self.remove_child()?;
+                Err(error.into())
+            }
+        }
     }
 
     fn is_intact(&self) -> io::Result<bool> {
@@ -89,7 +107,8 @@ impl CompiledCode {
         let mut files = Vec::new();
         files_below(&root, &mut files)?;
         let code = files.iter().find(|path| is_code(path));
-        let code = code.ok_or_else(|| io::Error::other("the compiling process has left no code"))?;
+        let missing = || format!("the compiling process has left no code in {}", root.display());
+        let code = code.ok_or_else(|| io::Error::other(missing()))?;
         let path = code.strip_prefix(&root).map_err(io::Error::other)?;
         let digest = digest_of(code)?;
         let target = self.cache.join(path);
@@ -153,7 +172,7 @@ mod tests {
 
     fn compiled(directory: &Path) -> (CompiledCode, PathBuf) {
         let code = CompiledCode::new(directory, &Digest::of(b"module"));
-        assert!(!code.prepare().unwrap());
+        assert!(!code.prepare(1).unwrap());
         let folder = code_cache(code.child_directory()).join("modules").join("v");
         fs::create_dir_all(&folder).unwrap();
         for beside in ["x.stats", "x.wip-atomic-write-stats", ".cleanup.wip-7", "../.cleanup.wip-8"] {
@@ -204,12 +223,12 @@ mod tests {
     fn a_process_that_failed_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let code = CompiledCode::new(folder.path(), &Digest::of(b"module"));
-        assert!(!code.prepare().unwrap());
+        assert!(!code.prepare(1).unwrap());
         fs::create_dir_all(code_cache(code.child_directory())).unwrap();
         fs::write(code_cache(code.child_directory()).join("half"), b"co").unwrap();
         code.end(false).unwrap();
         assert!(!code.is_intact().unwrap() && !code.child_directory().exists());
-        assert!(!code.prepare().unwrap());
+        assert!(!code.prepare(1).unwrap());
         assert!(code.end(true).is_err(), "no code");
     }
 }

@@ -2,13 +2,19 @@
 //! code ([`CompiledCode`]). Hostile modules can take any amount of time and memory to compile. Even a harmless module would
 //! leave the daemon 18 MB larger, and one from Python or JavaScript 300 MB. The kernel limits the child's memory and processor
 //! time. The daemon limits its wall time.
+//!
+//! The disk is a cache: where it cannot be written, the code is handed over in memory, to an engine of its own.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
 
 use super::cgroup::child_memory;
 use super::code::{CompiledCode, code_cache};
+use super::code_in_memory::CodeInMemory;
 use crate::Digest;
 use crate::child::{Child, ChildFailure, ChildLimits};
 use crate::{Engine, EngineError, LinkError, Linked};
@@ -27,9 +33,21 @@ const WALL: Duration = Duration::from_secs(900);
 #[derive(Debug)]
 pub struct Compiler {
     cache: PathBuf,
-    /// At most one child runs, so that a reload of many modules does not overload the node.
-    turn: tokio::sync::Mutex<()>,
+    /// Finds the code in the cache; `None` if the cache cannot be used.
+    engine: Option<Engine>,
+    /// At most one child runs, so that a reload of many modules does not overload the node. The engine for code in memory.
+    turn: Arc<tokio::sync::Mutex<Option<CodeInMemory>>>,
 }
+
+/// A module was compiled: its code is there until this is dropped.
+pub(super) struct Compiled {
+    /// The engine that finds the code.
+    pub(super) engine: Engine,
+    _in_memory: Option<InMemory>,
+}
+
+/// Code in memory. It is removed when this is dropped: what was loaded is a copy.
+struct InMemory(OwnedMutexGuard<Option<CodeInMemory>>);
 
 /// The reason why a module was not compiled.
 #[derive(Debug, thiserror::Error)]
@@ -63,33 +81,67 @@ pub enum CompileError {
     /// The child could not be started, or its pipes failed.
     #[error("the compiling process could not be run")]
     Process(#[source] io::Error),
+    /// The code cannot be written, neither to the cache nor to memory.
+    #[error("its compiled code has no place")]
+    Code(#[source] io::Error),
 }
 
 impl Compiler {
-    /// Creates a compiler. `directory` is the daemon's cache directory, which contains [`code_cache`].
-    #[must_use]
-    pub fn new(directory: &Path) -> Self {
-        Self { cache: directory.to_owned(), turn: tokio::sync::Mutex::default() }
+    /// Creates a compiler, and the engine for what is compiled already. `directory` is the daemon's cache directory.
+    ///
+    /// # Errors
+    /// This machine cannot run compiled modules. A directory that cannot be used is no error: nothing is kept then.
+    pub fn open(directory: &Path) -> Result<(Engine, Self), EngineError> {
+        let (engine, of_cache) = match Engine::new(Some(&code_cache(directory))) {
+            Ok(engine) => (engine.clone(), Some(engine)),
+            Err(error @ EngineError::Cache(..)) => {
+                tracing::warn!(reason = %error, "compiled code cannot be kept on disk, each start compiles all modules");
+                (Engine::new(None)?, None)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok((engine, Self { cache: directory.to_owned(), engine: of_cache, turn: Arc::default() }))
     }
 
-    /// Compiles a module into the cache unless the cache has it. Cancel-safe: dropping the future kills the child.
+    /// Compiles a module unless the cache has its code. Where the disk cannot be written, the code is in memory. Cancel-safe:
+    /// dropping the future kills the child.
     ///
     /// # Errors
     /// If the module cannot be compiled within the limits.
-    pub async fn compile(&self, digest: &Digest, module: &[u8]) -> Result<(), CompileError> {
+    pub(super) async fn compile(&self, digest: &Digest, module: &[u8]) -> Result<Compiled, CompileError> {
         if module.len() > MAX_MODULE {
             return Err(CompileError::TooLarge(module.len()));
         }
-        let _turn = self.turn.lock().await;
-        let code = CompiledCode::new(&self.cache, digest);
-        let prepared = code.clone();
-        if blocking(move || prepared.prepare()).await.map_err(CompileError::Process)? {
+        let mut turn = self.turn.clone().lock_owned().await;
+        if let Some(engine) = &self.engine {
+            match self.compile_in(&self.cache, digest, module).await {
+                Err(CompileError::Code(error)) => {
+                    let path = self.cache.display();
+                    tracing::warn!(%path, %digest, %error, "compiled code cannot be kept on disk, it is handed over in memory");
+                }
+                compiled => return compiled.map(|()| Compiled { engine: engine.clone(), _in_memory: None }),
+            }
+        }
+        let (former, cache) = (turn.take(), self.cache.clone());
+        let memory = blocking(move || CodeInMemory::begin(former, &cache)).await.map_err(CompileError::Code)?;
+        let (engine, directory) = (memory.engine.clone(), memory.directory.clone());
+        *turn = Some(memory);
+        let in_memory = InMemory(turn);
+        self.compile_in(&directory, digest, module).await?;
+        Ok(Compiled { engine, _in_memory: Some(in_memory) })
+    }
+
+    /// Compiles a module into a cache directory unless it has its code.
+    async fn compile_in(&self, directory: &Path, digest: &Digest, module: &[u8]) -> Result<(), CompileError> {
+        let code = CompiledCode::new(directory, digest);
+        let (prepared, room) = (code.clone(), module.len() as u64);
+        if blocking(move || prepared.prepare(room)).await.map_err(CompileError::Code)? {
             return Ok(());
         }
         let run = tokio::time::timeout(WALL, self.run(code.child_directory(), module)).await;
         let run = run.unwrap_or(Err(CompileError::Time));
         let ended = blocking(move || code.end(run.is_ok()).map(|()| run)).await;
-        ended.map_err(CompileError::Process)?
+        ended.map_err(CompileError::Code)?
     }
 
     async fn run(&self, directory: &Path, module: &[u8]) -> Result<(), CompileError> {
@@ -104,6 +156,14 @@ impl Compiler {
             ChildFailure::Memory => CompileError::Memory(memory),
             ChildFailure::Stopped(reason) => CompileError::Stopped { reason, memory },
         })
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        if let Some(memory) = &*self.0 {
+            memory.end();
+        }
     }
 }
 

@@ -175,7 +175,7 @@ impl Loader {
         settings: &str,
     ) -> Result<Probe, LoadError> {
         let probe = async {
-            let _ticking = self.engine.ticking();
+            let _ticking = linked.engine().ticking();
             let description = linked.describe(context.clone(), bounds).await?;
             let (instance, plan) = linked.instance(context, bounds, settings).await?;
             Ok::<_, StartError>(Probe { description, plan, memory: instance.memory(), imports: linked.imports() })
@@ -195,11 +195,14 @@ impl Loader {
         if let Some(linked) = self.linked.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
             return Ok(linked.clone());
         }
-        if let Some(compiler) = &self.compiler {
-            compiler.compile(&digest, module).await?;
-        }
+        let compiled = match &self.compiler {
+            Some(compiler) => Some(compiler.compile(&digest, module).await?),
+            None => None,
+        };
         let (engine, bytes) = (self.engine.clone(), module.clone());
-        let linked = tokio::task::spawn_blocking(move || Linked::new(&engine, &bytes)).await;
+        // The code stays until it is loaded, also if nobody waits for that any more.
+        let link = move || Linked::new(compiled.as_ref().map_or(&engine, |compiled| &compiled.engine), &bytes);
+        let linked = tokio::task::spawn_blocking(link).await;
         let linked = linked.map_err(|error| match error.try_into_panic() {
             Ok(panic) => panicked(&*panic),
             Err(error) => LoadError::Panic(error.to_string()),

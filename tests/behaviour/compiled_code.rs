@@ -1,0 +1,38 @@
+//! Compiled code where the disk cannot be written: it is a cache.
+
+use std::path::Path;
+
+use weir_tests::daemon::{Setup, own_uid};
+
+use super::misfits::Mount;
+use super::{NO_LOAD_BALANCERS, edge};
+
+const SERVICES: &str = "/api/v1/services";
+
+#[tokio::test]
+async fn modules_are_compiled_in_memory_while_the_disk_is_read_only_or_full() {
+    if own_uid() != 0 {
+        eprintln!("skipped: only root mounts file systems");
+        return;
+    }
+    let server = edge().await;
+    for (state, fill) in [("ro", false), ("rw", true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = Mount(folder.path());
+        mount.run("size=1m,mode=0700");
+        if fill {
+            let mut filler = std::fs::File::create(folder.path().join("filler")).unwrap();
+            while std::io::Write::write_all(&mut filler, &[0; 1 << 12]).is_ok() {}
+        }
+        mount.remount(state);
+        let setup = Setup::new(server.url()).cached().on_disk(folder.path());
+        let weir = setup.filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+        let names = weir.client("kube-proxy").names(SERVICES).await;
+        assert_eq!(names, ["dashboard", "kubernetes", "web"], "{state}: {}", weir.log_text());
+        let line = weir.logged("compiled code cannot be kept on disk").await;
+        assert_eq!(line["level"], "WARN", "{line}");
+        assert!(line.to_string().contains(&folder.path().display().to_string()), "{line}");
+        let memory = format!("weir-{}", weir_runtime::Digest::of(folder.path().as_os_str().as_encoded_bytes()).hex());
+        assert!(!Path::new("/dev/shm").join(memory).exists(), "code that is loaded is no longer there");
+    }
+}
