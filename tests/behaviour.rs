@@ -31,6 +31,7 @@ mod behaviour {
     mod kills;
     mod kubectl;
     mod kubelet_offline;
+    mod last_good;
     mod list;
     mod local_status;
     mod lookups;

@@ -166,6 +166,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
         cache: Some(module_cache.clone()),
         config_maps: config.source.namespace().map(|namespace| (client.clone(), namespace.to_owned())),
         peers: peers.clone(),
+        keeps_files: config.disk_cache.is_some(),
     };
 
     // The proxy. It receives the active filter set through a channel.

@@ -2,7 +2,7 @@
 //! checked.
 //!
 //! ```text
-//! NAME.wasm         binaryData ─► modules directory
+//! NAME.wasm         binaryData ─► cache, for the last good configuration ─► modules directory
 //! configmap://NAME  cache ─► ConfigMap
 //! oci://NAME@DIGEST modules directory ─► cache ─► peers ─► registry and its mirrors
 //! ```
@@ -29,7 +29,7 @@ pub(crate) use self::peer::{PEER_MODULES, WAIT};
 use crate::bounded_file::read_file;
 use crate::config::{Configuration, TrustFlags};
 use weir_registry::signature::SignaturePolicy;
-use weir_runtime::{Digest, FilterEntry, MAX_MODULE, ModuleSource};
+use weir_runtime::{Digest, Filter, FilterEntry, MAX_MODULE, ModuleSource};
 use weir_store::Peers;
 
 /// The largest file of settings in bytes.
@@ -50,6 +50,8 @@ pub struct Modules {
     pub config_maps: Option<(Client, String)>,
     /// The other Weirs of the pool.
     pub peers: Peers,
+    /// Whether modules of the directory are kept in the cache, for the last good configuration.
+    pub keeps_files: bool,
 }
 
 /// A module.
@@ -76,7 +78,7 @@ impl Modules {
         let (found, place) = match &entry.module {
             ModuleSource::Oci(reference) => return self.artifact(reference, policy, progress).await,
             ModuleSource::ConfigMap(name) => (self.config_map(entry, name).await?, entry.module.to_string()),
-            ModuleSource::File(name) => self.file(name.as_str(), configuration).await?,
+            ModuleSource::File(name) => self.file(entry, name.as_str(), configuration).await?,
         };
         if let Some(policy) = policy {
             let checked = policy.check_bytes(&place, &found.bytes, entry.signature.as_deref());
@@ -85,11 +87,35 @@ impl Modules {
         Ok(found)
     }
 
-    /// Keeps the modules of these configurations in the cache. Others may be dropped.
-    pub(crate) async fn retain<'a>(&self, configurations: impl IntoIterator<Item = &'a Configuration>) {
+    /// Keeps the module of a filter that works in the cache, if it is a file: an upgrade replaces the directory.
+    pub(crate) async fn keep_file(
+        &self,
+        entry: &FilterEntry,
+        configuration: &Configuration,
+        digest: Digest,
+        module: &Bytes,
+    ) {
+        let ModuleSource::File(name) = &entry.module else { return };
+        if self.keeps_files
+            && !configuration.binary_data.contains_key(name.as_str())
+            && self.cached_module(digest).await.is_none()
+        {
+            self.cache_module(digest, module).await;
+        }
+    }
+
+    /// Keeps the modules of these configurations and filters in the cache. Others may be dropped.
+    pub(crate) async fn retain<'a>(
+        &self,
+        configurations: impl IntoIterator<Item = &'a Configuration>,
+        filters: &[Arc<Filter>],
+    ) {
         let Some(cache) = self.cache.clone() else { return };
-        let entries = configurations.into_iter().flat_map(|configuration| &configuration.filters);
-        let digests: Vec<_> = entries.filter_map(kept_as).collect();
+        let mut digests: Vec<_> = filters.iter().map(|filter| *filter.digest()).collect();
+        for configuration in configurations {
+            digests.extend(configuration.filters.iter().filter_map(kept_as));
+            digests.extend(configuration.kept.values().map(|kept| kept.digest));
+        }
         let retained = tokio::task::spawn_blocking(move || cache.retain(&digests)).await;
         if let Err(error) = retained.map_err(std::io::Error::other).flatten() {
             tracing::warn!(%error, "modules that are not in use cannot be dropped from the cache");
@@ -112,14 +138,27 @@ impl Modules {
         SignaturePolicy::parse(&text).map(Some).map_err(|error| format!("--signature-policy: {error}"))
     }
 
+    /// Returns the module that an entry of the last good configuration had, if the cache has it.
+    pub(crate) async fn kept(&self, entry: &FilterEntry, configuration: &Configuration) -> Option<Bytes> {
+        self.cached_module(configuration.kept.get(&entry.name)?.digest).await
+    }
+
     /// Returns a module by its file name, and its place for the signature policy.
-    async fn file(&self, name: &str, configuration: &Configuration) -> Result<(FoundModule, String), String> {
+    async fn file(
+        &self,
+        entry: &FilterEntry,
+        name: &str,
+        configuration: &Configuration,
+    ) -> Result<(FoundModule, String), String> {
         if let Some(bytes) = configuration.binary_data.get(name) {
             let packed = bytes.clone();
             let unpacked = tokio::task::spawn_blocking(move || unpacked(packed)).await.map_err(std::io::Error::other);
             let unreadable = |error| format!("module {name} in binaryData cannot be unpacked: {error}");
             let bytes = unpacked.flatten().map_err(unreadable)?;
             return Ok((FoundModule { bytes, from: "binaryData".to_owned() }, format!("{OWN}/{name}")));
+        }
+        if let Some(bytes) = self.kept(entry, configuration).await {
+            return Ok((FoundModule { bytes, from: "cache".to_owned() }, format!("file://{name}")));
         }
         let Some(directory) = &self.directory else {
             return Err(format!("module {name} is not in binaryData, and --modules-dir is not set"));

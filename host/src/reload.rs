@@ -5,6 +5,7 @@
 
 mod last_good;
 mod metrics;
+mod partial;
 mod prepare;
 mod proving;
 mod selection;
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 pub use self::last_good::LastGood;
 use self::last_good::SourcedConfiguration;
 pub use self::metrics::ReloadMetrics;
+use self::partial::Refusal;
 pub use self::prepare::prepare;
 use self::proving::trial_end;
 use self::selection::{Selected, select};
@@ -74,6 +76,8 @@ struct Kept {
     rules: Option<ServedRules>,
     /// The warnings of the last good configuration, while it stands in for a refused one.
     fallback_warnings: Vec<String>,
+    /// Whether the active set is without filters that cannot be loaded.
+    is_partial: bool,
     trial: Option<Trial>,
     taken_back: Option<TakenBack>,
 }
@@ -197,7 +201,9 @@ impl Reloader {
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
-        let mut errors = match state {
+        // Whether there is another one to fall back to.
+        let mut has_other = true;
+        let Refusal { mut errors, partial } = match state {
             SourceState::Pending => return AttemptResult::Waiting,
             SourceState::Valid(configuration) => match self.activate(&source, &configuration, kept, started).await {
                 Ok(Activation::Waiting) => return AttemptResult::Waiting,
@@ -212,15 +218,24 @@ impl Reloader {
                     self.refuse(&source, vec![error], kept, logged);
                     return AttemptResult::TakenBack;
                 }
-                // There is no other one to fall back to.
-                Err(errors) if configuration.is_from_disk() => return self.refuse(&source, errors, kept, logged),
-                Err(errors) => errors,
+                Err(refusal) => {
+                    self.retain_modules(Some(&configuration), kept).await;
+                    has_other = !configuration.is_from_disk();
+                    refusal
+                }
             },
-            SourceState::Invalid(error) => vec![whole(error.to_string())],
-            SourceState::Unreadable(reason) => vec![whole(reason.to_string())],
+            SourceState::Invalid(error) => vec![whole(error.to_string())].into(),
+            SourceState::Unreadable(reason) => vec![whole(reason.to_string())].into(),
         };
-        if !matches!(&*self.serving.borrow(), Serving::Live(_)) {
-            errors.extend(self.fall_back("the configuration is refused", &source, kept, started).await);
+        if self.active().is_none() || kept.is_partial {
+            let fell_back = match has_other {
+                true => self.fall_back("the configuration is refused", &source, kept, started).await,
+                false => Err(Vec::new()),
+            };
+            if let Some(partial) = partial.filter(|_| fell_back.is_err()) {
+                self.activate_partial(&source, partial, kept, started).await;
+            }
+            errors.extend(fell_back.err().unwrap_or_default());
         }
         self.refuse(&source, errors, kept, logged)
     }
@@ -232,7 +247,7 @@ impl Reloader {
         configuration: &Arc<SourcedConfiguration>,
         kept: &mut Kept,
         started: Instant,
-    ) -> Result<Activation, Vec<ReloadError>> {
+    ) -> Result<Activation, Refusal> {
         let before = self.active();
         let node = self.node.borrow().clone();
         let (here, left_out, is_off) = match select(configuration, &node)? {
@@ -240,18 +255,24 @@ impl Reloader {
             Selected::Off(none, left_out) => (Cow::Owned(none), left_out, true),
             Selected::Unknown => {
                 if before.is_none() {
-                    self.serving.send_replace(Serving::Pending(known_rules(configuration)));
+                    self.pend(configuration, &[]).await;
                 }
                 return Ok(Activation::Waiting);
             }
         };
         if before.is_none() {
-            self.serving.send_replace(Serving::Pending(known_rules(&here)));
+            self.pend(&here, &[]).await;
         }
         let mut reusable = before.as_deref().map(|set| set.filters().to_vec()).unwrap_or_default();
         // Those of the last proven set return with all that they have learned.
         reusable.extend(kept.proven.iter().flat_map(|proven| proven.filters.iter().cloned()));
-        let filters = self.load_all(&here, &reusable).await?;
+        let (filters, errors) = self.load_all(&here, &reusable).await;
+        if !errors.is_empty() {
+            if before.is_none() {
+                self.pend(&here, &filters).await;
+            }
+            return Err(Refusal::of(&here, filters, errors));
+        }
         let set = LoadedSet { configuration: configuration.clone(), filters };
         if let Some(taken_back) = kept.taken_back.as_ref().filter(|taken_back| taken_back.set.is_same(&set)) {
             return Ok(Activation::TakenBack(taken_back.error.clone()));
@@ -268,6 +289,7 @@ impl Reloader {
         let former = kept.rules.as_ref().map(ServedRules::former).unwrap_or_default();
         self.status.left_out(left_out);
         self.apply(source, &here, before.as_deref(), former, set.filters.clone(), started);
+        kept.is_partial = false;
         Ok(Activation::Active((!is_off).then_some(set)))
     }
 
@@ -279,12 +301,12 @@ impl Reloader {
         }
     }
 
-    /// Loads the filters of a configuration, in its order.
+    /// Loads the filters of a configuration, in its order. Returns those that could be loaded, and why others could not.
     async fn load_all(
         &self,
         configuration: &Configuration,
         active: &[Arc<Filter>],
-    ) -> Result<Vec<Arc<Filter>>, Vec<ReloadError>> {
+    ) -> (Vec<Arc<Filter>>, Vec<ReloadError>) {
         let (mut filters, mut errors) = (Vec::new(), Vec::new());
         for entry in &configuration.filters {
             self.status.loading(entry);
@@ -294,7 +316,7 @@ impl Reloader {
                 Err(reason) => errors.push(ReloadError { filter: Some(entry.name.clone()), reason }),
             }
         }
-        if errors.is_empty() { Ok(filters) } else { Err(errors) }
+        (filters, errors)
     }
 
     /// Activates a complete filter set.
@@ -344,6 +366,7 @@ impl Reloader {
         logged: &mut Vec<ReloadError>,
     ) -> AttemptResult {
         let effect = match &*self.serving.borrow() {
+            Serving::Live(_) if kept.is_partial => "only its other filters are active",
             Serving::Live(_) => "keeping the last valid filter set",
             Serving::Unknown | Serving::Pending(_) => "requests that a filter may match get 503",
         };
@@ -362,10 +385,4 @@ impl Reloader {
 /// An error of the configuration as a whole.
 fn whole(reason: String) -> ReloadError {
     ReloadError { filter: None, reason }
-}
-
-/// The match rules, if all are known before a module is loaded.
-fn known_rules(configuration: &Configuration) -> Option<Arc<[MatchRule]>> {
-    let rules: Option<Vec<_>> = configuration.filters.iter().map(|entry| entry.matches.clone()).collect();
-    rules.map(|rules| rules.into_iter().flatten().collect())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::entry::{FILTERS_YAML, MAX_FILTERS, read_list};
 use super::error::{ConfigurationError, ErrorReport};
 use super::manifest::{Manifest, yaml};
-use weir_runtime::{FilterEntry, FilterName, MatchRule, ModuleFile};
+use weir_runtime::{Digest, FilterEntry, FilterName, MatchRule, ModuleFile};
 
 /// The validated configuration. The default has no filters.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,6 +24,18 @@ pub struct Configuration {
     pub binary_data: BTreeMap<String, Bytes>,
     /// Warnings about valid but probably unintended values, shown by `weir check`, in the log and on `/filters`.
     pub warnings: Vec<String>,
+    /// The modules with which it was active before, if it is the last good one. They take precedence over files of
+    /// `--modules-dir`, which an upgrade replaces.
+    pub kept: BTreeMap<FilterName, KeptModule>,
+}
+
+/// The module that a filter had.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptModule {
+    /// The digest by which the cache has it.
+    pub digest: Digest,
+    /// The match rules of the filter.
+    pub rules: Vec<MatchRule>,
 }
 
 /// The most keys of `data` and of `binaryData`: one for each filter of a list, one for each further filter, and the list.
@@ -94,7 +106,7 @@ impl Configuration {
         for key in binary_data.keys() {
             report.ok(format!("binaryData.{key}"), key.parse::<ModuleFile>());
         }
-        let mut configuration = Self { filters, binary_data, warnings: Vec::new() };
+        let mut configuration = Self { filters, binary_data, ..Self::default() };
         configuration.warnings = configuration.find_warnings();
         configuration
     }

@@ -37,12 +37,12 @@ impl Modules {
         Ok(FoundModule { bytes, from: format!("ConfigMap {namespace}/{name}") })
     }
 
-    async fn cached_module(&self, digest: Digest) -> Option<Bytes> {
+    pub(super) async fn cached_module(&self, digest: Digest) -> Option<Bytes> {
         let cache = self.cache.clone()?;
         tokio::task::spawn_blocking(move || cache.module(digest)).await.ok()?
     }
 
-    async fn cache_module(&self, digest: Digest, module: &Bytes) {
+    pub(super) async fn cache_module(&self, digest: Digest, module: &Bytes) {
         let Some(cache) = self.cache.clone() else { return };
         let module = module.clone();
         let kept = tokio::task::spawn_blocking(move || cache.keep_module(digest, &module)).await;

@@ -1,8 +1,10 @@
 //! The last good configuration on disk: the ConfigMap or the manifest of the filter set that was activated last, modules in it
-//! included. A daemon uses it that starts without the API server, or with a configuration that it refuses.
+//! included, and the digests of all others, by which the cache has them. A daemon uses it that starts without the API server, or
+//! with a configuration that it refuses: also after an upgrade, whose modules are others.
 //!
 //! The cache on disk verifies and bounds the value. A damaged one is reported there and is as good as none.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 use weir_store::disk::{CachedValue, DiskCache};
 
-use crate::config::{ConfigSource, Configuration, ConfigurationError};
+use crate::config::{ConfigSource, Configuration, ConfigurationError, KeptModule};
+use weir_runtime::{Filter, FilterName};
 use weir_upstream::clock;
 
 /// A valid configuration, and where it was read.
@@ -47,6 +50,16 @@ pub struct LastGood {
 struct KeptConfiguration {
     activated: jiff::Timestamp,
     content: KeptContent,
+    /// The filters that were active, by name. Older releases kept none.
+    #[serde(default)]
+    filters: BTreeMap<String, KeptFilter>,
+}
+
+/// What a filter was made of, apart from its entry.
+#[derive(Serialize, Deserialize)]
+struct KeptFilter {
+    digest: String,
+    rules: Vec<String>,
 }
 
 /// The content of a configuration.
@@ -102,7 +115,7 @@ impl LastGood {
     }
 
     /// Keeps the configuration of an activated filter set, unless it is from here.
-    pub(super) async fn keep(&self, activated: &SourcedConfiguration) {
+    pub(super) async fn keep(&self, activated: &SourcedConfiguration, filters: &[Arc<Filter>]) {
         // Only the content counts: names, versions and managed fields are of no use.
         let content = |map: &ConfigMap| {
             let (data, binary_data) = (map.data.clone(), map.binary_data.clone());
@@ -113,7 +126,8 @@ impl LastGood {
             Origin::File(text) => KeptContent::Manifest(text.clone()),
             Origin::Disk => return,
         };
-        let kept = KeptConfiguration { activated: clock::timestamp(), content };
+        let filters = filters.iter().map(|filter| (filter.entry().name.to_string(), KeptFilter::of(filter)));
+        let kept = KeptConfiguration { activated: clock::timestamp(), content, filters: filters.collect() };
         match serde_json::to_vec(&kept) {
             Ok(bytes) => {
                 // An old one is better than none: without it nothing that filters match is served.
@@ -132,7 +146,9 @@ impl LastGood {
                 KeptContent::ConfigMap(map) => validate(&self.source, map.as_deref()),
                 KeptContent::Manifest(text) => Configuration::from_manifest(&self.source, &text),
             };
-            Ok((kept.activated, configuration.map_err(|error| error.to_string())?))
+            let mut configuration = configuration.map_err(|error| error.to_string())?;
+            configuration.kept = kept.filters.iter().filter_map(|(name, filter)| filter.read(name)).collect();
+            Ok((kept.activated, configuration))
         });
         match read {
             Ok((activated, mut configuration)) => {
@@ -147,6 +163,19 @@ impl LastGood {
                 None
             }
         }
+    }
+}
+
+impl KeptFilter {
+    fn of(filter: &Filter) -> Self {
+        let rules = filter.rules().iter().map(ToString::to_string).collect();
+        Self { digest: filter.digest().to_string(), rules }
+    }
+
+    /// What is not valid counts as none: another release may have written it.
+    fn read(&self, name: &str) -> Option<(FilterName, KeptModule)> {
+        let rules = self.rules.iter().map(|rule| rule.parse().ok()).collect::<Option<_>>()?;
+        Some((name.parse().ok()?, KeptModule { digest: self.digest.parse().ok()?, rules }))
     }
 }
 

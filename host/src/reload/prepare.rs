@@ -23,17 +23,26 @@ pub async fn prepare(
 ) -> Result<Arc<Filter>, String> {
     let module = modules.read(entry, configuration, progress).await?;
     let digest = Digest::of(&module.bytes);
-    let mut same_module = active.iter().filter(|filter| *filter.digest() == digest);
-    if let Some(filter) = same_module.clone().find(|filter| filter.entry() == entry) {
-        return Ok(filter.clone());
-    }
-    if let Some(filter) = same_module.find_map(|filter| filter.with_rules_of(entry)) {
-        return Ok(Arc::new(filter));
-    }
-    let loaded = loader.load(entry, module.from.clone(), digest, &module.bytes).await;
-    let filter = loaded
-        .map_err(|error| format!("module {} ({}, {digest}): {}", entry.module, module.from, error_report(&error)))?;
+    let filter = match unchanged(entry, digest, active) {
+        Some(filter) => filter,
+        None => {
+            let loaded = loader.load(entry, module.from.clone(), digest, &module.bytes).await;
+            Arc::new(loaded.map_err(|error| {
+                format!("module {} ({}, {digest}): {}", entry.module, module.from, error_report(&error))
+            })?)
+        }
+    };
     // The rules may be those of the module.
     entry.check_hide(filter.rules()).map_err(|error| format!("failurePolicy: {error}"))?;
-    Ok(Arc::new(filter))
+    modules.keep_file(entry, configuration, digest, &module.bytes).await;
+    Ok(filter)
+}
+
+/// Returns one of the active filters, if at most its match rules have changed.
+fn unchanged(entry: &FilterEntry, digest: Digest, active: &[Arc<Filter>]) -> Option<Arc<Filter>> {
+    let mut same_module = active.iter().filter(|filter| *filter.digest() == digest);
+    if let Some(filter) = same_module.clone().find(|filter| filter.entry() == entry) {
+        return Some(filter.clone());
+    }
+    same_module.find_map(|filter| filter.with_rules_of(entry)).map(Arc::new)
 }

@@ -9,6 +9,7 @@ use super::selection::still_selected;
 use super::trial::{LoadedSet, TakenBack, Trial, TrialEnd};
 use super::{Kept, Reloader};
 use crate::admin::status::{ReloadError, ReloadResult};
+use crate::config::Configuration;
 
 impl Reloader {
     /// Begins the trial of a set, unless there is none before it that could be active again.
@@ -53,7 +54,10 @@ impl Reloader {
                 let (before, former) = (self.active(), Arc::default());
                 self.apply(&source, &proven.configuration, before.as_deref(), former, filters, started);
             }
-            None => errors.extend(self.fall_back("the filter set was taken back", &source, kept, started).await),
+            None => {
+                let fell_back = self.fall_back("the filter set was taken back", &source, kept, started).await;
+                errors.extend(fell_back.err().unwrap_or_default());
+            }
         }
         self.metrics.reload("taken_back");
         self.status.refused(ReloadResult::refused(&source, errors, &[]));
@@ -61,46 +65,59 @@ impl Reloader {
         tracing::error!(source, filter, reason, "filter set taken back, the one before it is active again");
     }
 
-    /// Activates the last good configuration. Returns why that fails.
+    /// Activates the last good configuration.
+    ///
+    /// # Errors
+    /// Why that fails; nothing if there is none.
     pub(super) async fn fall_back(
         &self,
         reason: &str,
         source: &str,
         kept: &mut Kept,
         started: Instant,
-    ) -> Vec<ReloadError> {
-        let Some(last_good) = &self.last_good else { return Vec::new() };
-        let Some(configuration) = last_good.read(reason).await else { return Vec::new() };
+    ) -> Result<(), Vec<ReloadError>> {
+        let Some(last_good) = &self.last_good else { return Err(Vec::new()) };
+        let Some(configuration) = last_good.read(reason).await else { return Err(Vec::new()) };
         let configuration = Arc::new(configuration);
         let failed = match self.activate(source, &configuration, kept, started).await {
             Ok(_) => {
                 kept.fallback_warnings.clone_from(&configuration.warnings);
-                return Vec::new();
+                return Ok(());
             }
-            Err(failed) => failed,
+            Err(refusal) => refusal.errors,
         };
         let prefixed = |error: ReloadError| ReloadError {
             reason: format!("the last good configuration is refused, too: {}", error.reason),
             ..error
         };
-        failed.into_iter().map(prefixed).collect()
+        Err(failed.into_iter().map(prefixed).collect())
     }
 
     /// Keeps a set that has proved itself, and its configuration on disk, unless it is there.
     pub(super) async fn keep(&self, set: LoadedSet, kept: &mut Kept) {
-        let active = set.configuration.clone();
-        let is_kept = kept.proven.as_ref().is_some_and(|proven| proven.configuration == active);
+        let is_kept = kept
+            .proven
+            .as_ref()
+            .is_some_and(|proven| proven.configuration == set.configuration && proven.is_same(&set));
+        if let (Some(last_good), false) = (&self.last_good, is_kept) {
+            last_good.keep(&set.configuration, &set.filters).await;
+        }
         kept.proven = Some(set);
-        if is_kept {
-            return;
+        if !is_kept {
+            self.retain_modules(None, kept).await;
         }
-        let mut on_disk = None;
-        if let Some(last_good) = &self.last_good {
-            last_good.keep(&active).await;
-            // If that failed, it is an older one, whose modules must stay.
-            on_disk = last_good.read("").await;
-        }
-        self.modules.retain(std::iter::once(&**active).chain(on_disk.as_deref())).await;
+    }
+
+    /// Drops modules that neither the last set nor the one on disk, which may be an older one, has, nor this configuration.
+    pub(super) async fn retain_modules(&self, configuration: Option<&Configuration>, kept: &Kept) {
+        let on_disk = match &self.last_good {
+            Some(last_good) => last_good.read("").await,
+            None => None,
+        };
+        let proven = kept.proven.as_ref();
+        let configurations = [configuration, proven.map(|set| &**set.configuration), on_disk.as_deref()];
+        let filters = proven.map(|set| &*set.filters).unwrap_or_default();
+        self.modules.retain(configurations.into_iter().flatten(), filters).await;
     }
 }
 

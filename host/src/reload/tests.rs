@@ -172,7 +172,7 @@ async fn without_an_api_server_the_last_good_configuration_is_used_and_its_age_i
             let folder = tempfile::tempdir().unwrap();
             let (disk, place) = last_good(folder.path());
             let active = SourcedConfiguration::of_api_server("ConfigMap", map.clone()).unwrap();
-            place.keep(&active).await;
+            place.keep(&active, &[]).await;
             disk.close().await;
             let read = first_state(&url, last_good(folder.path()).1).await;
             assert_eq!((&read.filters, &read.binary_data), (&active.filters, &active.binary_data));
@@ -186,7 +186,7 @@ async fn without_an_api_server_the_last_good_configuration_is_used_and_its_age_i
 async fn what_the_api_server_answers_counts_more_than_the_last_good_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let (_disk, place) = last_good(folder.path());
-    place.keep(&SourcedConfiguration::of_api_server("ConfigMap", Some(a_config_map())).unwrap()).await;
+    place.keep(&SourcedConfiguration::of_api_server("ConfigMap", Some(a_config_map())).unwrap(), &[]).await;
     let server = ApiServer::builder().start().await.unwrap();
     let read = first_state(server.url(), place).await;
     assert!(read.filters.is_empty(), "the ConfigMap does not exist");
