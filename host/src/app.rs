@@ -223,7 +223,8 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     let loader = Loader::new(engine.clone(), Some(compiler), lookups, metrics.runtime.clone(), instances);
 
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
-    let last_good = disk.clone().map(|disk| LastGood::new(disk, &config.source));
+    let last_good = disk.clone().zip(config.disk_cache.as_ref());
+    let last_good = last_good.map(|(disk, flags)| LastGood::new(disk, &flags.directory, &config.source));
     let reloader = Reloader {
         state: watch_source(&config.source, (client, upstream.connectivity().reconnects()), last_good.clone(), &tasks),
         last_good,

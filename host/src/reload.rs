@@ -3,6 +3,7 @@
 //!
 //! One task handles one change after another. A newer change cancels the load in progress.
 
+mod file_copy;
 mod last_good;
 mod metrics;
 mod partial;

@@ -2,10 +2,12 @@
 //! included, and the digests of all others, by which the cache has them. A daemon uses it that starts without the API server, or
 //! with a configuration that it refuses: also after an upgrade, whose modules are others.
 //!
-//! The cache on disk verifies and bounds the value. A damaged one is reported there and is as good as none.
+//! It is there twice: in the cache on disk, and in a file of its own ([`FileCopy`]). What one of them has lost comes back from the
+//! other.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 use weir_store::disk::{CachedValue, DiskCache};
 
+use super::file_copy::FileCopy;
 use crate::config::{ConfigSource, Configuration, ConfigurationError, KeptModule};
 use weir_runtime::{Filter, FilterName};
 use weir_upstream::clock;
@@ -39,6 +42,7 @@ pub(super) enum Origin {
 #[derive(Debug, Clone)]
 pub struct LastGood {
     disk: Arc<DiskCache>,
+    copy: FileCopy,
     /// The name of the value.
     name: String,
     /// The name of the ConfigMap or of the file in messages.
@@ -48,6 +52,12 @@ pub struct LastGood {
 /// The value on disk.
 #[derive(Serialize, Deserialize)]
 struct KeptConfiguration {
+    /// The name of the value: another source has another configuration. Older releases kept none.
+    #[serde(default)]
+    name: String,
+    /// The uid of the cluster's namespace kube-system, if it was known.
+    #[serde(default)]
+    cluster: Option<String>,
     activated: jiff::Timestamp,
     content: KeptContent,
     /// The filters that were active, by name. Older releases kept none.
@@ -99,14 +109,14 @@ impl Deref for SourcedConfiguration {
 }
 
 impl LastGood {
-    /// Creates the place of a source's configuration.
+    /// Creates the place of a source's configuration, in a cache on disk and in a directory.
     #[must_use]
-    pub fn new(disk: Arc<DiskCache>, source: &ConfigSource) -> Self {
+    pub fn new(disk: Arc<DiskCache>, directory: &Path, source: &ConfigSource) -> Self {
         let name = match source {
             ConfigSource::ConfigMap { namespace, name } => format!("configuration/{namespace}/{name}"),
             ConfigSource::File(path) => format!("configuration/file/{}", path.display()),
         };
-        Self { disk, name, source: source.to_string() }
+        Self { disk, copy: FileCopy::new(directory), name, source: source.to_string() }
     }
 
     /// The cache on disk.
@@ -127,9 +137,12 @@ impl LastGood {
             Origin::Disk => return,
         };
         let filters = filters.iter().map(|filter| (filter.entry().name.to_string(), KeptFilter::of(filter)));
-        let kept = KeptConfiguration { activated: clock::timestamp(), content, filters: filters.collect() };
+        let (name, cluster) = (self.name.clone(), self.disk.cluster().await);
+        let kept =
+            KeptConfiguration { name, cluster, activated: clock::timestamp(), content, filters: filters.collect() };
         match serde_json::to_vec(&kept) {
             Ok(bytes) => {
+                self.copy.write(bytes.clone()).await;
                 // An old one is better than none: without it nothing that filters match is served.
                 self.disk.put(&self.name, CachedValue::lasting(bytes), false).await;
             }
@@ -139,9 +152,7 @@ impl LastGood {
 
     /// The last good configuration, with a warning that says why it is used; `None` if there is none.
     pub(super) async fn read(&self, reason: &str) -> Option<SourcedConfiguration> {
-        let bytes = self.disk.get(&self.name).await?.bytes;
-        let read = serde_json::from_slice::<KeptConfiguration>(&bytes).map_err(|error| error.to_string());
-        let read = read.and_then(|kept| {
+        let read = self.newest().await?.and_then(|kept| {
             let configuration = match kept.content {
                 KeptContent::ConfigMap(map) => validate(&self.source, map.as_deref()),
                 KeptContent::Manifest(text) => Configuration::from_manifest(&self.source, &text),
@@ -163,6 +174,45 @@ impl LastGood {
                 None
             }
         }
+    }
+}
+
+impl LastGood {
+    /// The newer one of both copies, which the other one becomes, too. `None` without any.
+    async fn newest(&self) -> Option<Result<KeptConfiguration, String>> {
+        let cached = self.disk.get(&self.name).await.map(|value| value.bytes);
+        let (copy, cluster) = (self.copy.read().await, self.disk.cluster().await);
+        let in_cache = cached.as_deref().map(KeptConfiguration::parse);
+        // The cache knows what it is of. The file is there for all.
+        let in_copy = copy.as_deref().and_then(|bytes| KeptConfiguration::parse(bytes).ok());
+        let in_copy = in_copy.filter(|kept| kept.is_of(&self.name, cluster.as_deref()));
+        let is_newer = match (&in_cache, &in_copy) {
+            (Some(Ok(in_cache)), Some(in_copy)) => in_copy.activated > in_cache.activated,
+            (_, in_copy) => in_copy.is_some(),
+        };
+        if is_newer {
+            let name = &self.name;
+            tracing::warn!(name, "the watch cache has lost the last good configuration, its copy is used");
+            self.disk.put(name, CachedValue::lasting(copy?), false).await;
+            return in_copy.map(Ok);
+        }
+        if let Some(cached) =
+            cached.filter(|_| matches!(in_cache, Some(Ok(_)))).filter(|cached| copy.as_ref() != Some(cached))
+        {
+            self.copy.write(cached).await;
+        }
+        in_cache
+    }
+}
+
+impl KeptConfiguration {
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+
+    /// Whether it is of this source, and may be of this cluster.
+    fn is_of(&self, name: &str, cluster: Option<&str>) -> bool {
+        self.name == name && self.cluster.as_deref().zip(cluster).is_none_or(|(own, present)| own == present)
     }
 }
 

@@ -142,7 +142,7 @@ async fn a_missing_config_map_is_a_configuration_without_filters_and_with_a_warn
 /// A place on disk for the last good configuration. A test opens it again, as a restarted daemon does.
 fn last_good(folder: &std::path::Path) -> (Arc<DiskCache>, LastGood) {
     let disk = DiskCache::new(DiskConfig::new(&folder.join("cache"), "node"), Arc::default());
-    (disk.clone(), LastGood::new(disk, &config_map()))
+    (disk.clone(), LastGood::new(disk, &folder.join("cache"), &config_map()))
 }
 
 async fn first_state(url: &str, last_good: LastGood) -> Arc<SourcedConfiguration> {
@@ -203,4 +203,57 @@ async fn a_damaged_configuration_on_disk_is_not_used() {
         disk.put("configuration/kube-system/weir-filters", value, false).await;
         assert!(place.read("offline").await.is_none());
     }
+}
+
+#[tokio::test]
+async fn each_copy_of_the_last_good_configuration_comes_back_from_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, place) = last_good(folder.path());
+    place.keep(&SourcedConfiguration::of_api_server("ConfigMap", Some(a_config_map())).unwrap(), &[]).await;
+    let filters = async |place: &LastGood| place.read("offline").await.map(|read| read.filters.clone());
+    let kept = filters(&place).await;
+    assert!(kept.is_some());
+    let path = folder.path().join("cache").join("last-good");
+    let copy = std::fs::read(&path).unwrap();
+    for bit in 0..8 * copy.len() {
+        let mut damaged = copy.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(filters(&place).await, kept, "{bit}");
+        assert_eq!(std::fs::read(&path).unwrap(), copy, "{bit}: it is written again");
+    }
+    for damaged in [&b""[..], &copy[..copy.len() / 2]] {
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(filters(&place).await, kept);
+        assert_eq!(std::fs::read(&path).unwrap(), copy);
+    }
+    // A damaged watch cache, and then one from before the copy.
+    disk.close().await;
+    std::fs::write(folder.path().join("cache").join("watch-cache.redb"), b"damaged").unwrap();
+    let (disk, place) = last_good(folder.path());
+    assert_eq!(filters(&place).await, kept);
+    disk.close().await;
+    std::fs::remove_file(&path).unwrap();
+    let (disk, place) = last_good(folder.path());
+    assert_eq!(filters(&place).await, kept);
+    assert_eq!(std::fs::read(&path).unwrap(), copy);
+    // Neither of them is used where both are damaged.
+    disk.remove("configuration/kube-system/weir-filters").await;
+    std::fs::write(&path, b"damaged").unwrap();
+    assert_eq!(filters(&place).await, None);
+}
+
+#[tokio::test]
+async fn a_copy_of_another_cluster_or_source_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, place) = last_good(folder.path());
+    disk.confirm_cluster("one".to_owned()).await;
+    place.keep(&SourcedConfiguration::of_api_server("ConfigMap", Some(a_config_map())).unwrap(), &[]).await;
+    disk.confirm_cluster("two".to_owned()).await;
+    assert!(place.read("refused").await.is_none(), "of another cluster");
+    disk.confirm_cluster("one".to_owned()).await;
+    assert!(place.read("refused").await.is_some());
+    let source = ConfigSource::File("/other".into());
+    let other = LastGood::new(disk, &folder.path().join("cache"), &source);
+    assert!(other.read("refused").await.is_none(), "of another source");
 }

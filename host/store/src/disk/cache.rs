@@ -124,6 +124,11 @@ impl DiskCache {
         self.wake.notify_one();
     }
 
+    /// The identity of the cluster, as far as it is known: what the API server says, or the file.
+    pub async fn cluster(self: &Arc<Self>) -> Option<String> {
+        self.blocking(|state, _| state.confirmed.clone().or_else(|| state.cluster.clone())).await.flatten()
+    }
+
     /// Notes that the API server does not tell the identity of the cluster for now, which is what the cache is for.
     pub fn cluster_unreachable(&self) {
         self.cluster.send_if_modified(|check| {
