@@ -39,6 +39,7 @@ mod behaviour {
     mod node;
     mod node_report;
     mod offline;
+    mod offline_credentials;
     mod own_credentials;
     mod page;
     mod peers;

@@ -1,71 +1,187 @@
 //! The wiring of the connections to the API servers.
+//!
+//! Nothing external stands before the ports: a start does not wait for exec plugins, and goes on without a credential that cannot be
+//! read now, which is loaded as soon as it can be.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use weir_store::{PeerClient, Peers};
 use weir_upstream::{
-    Relay, ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream, UpstreamConfig,
-    UpstreamMetrics, clock, error_report,
+    FirstLoad, Relay, ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream,
+    UpstreamConfig, UpstreamMetrics, clock, error_report,
 };
 
 use crate::config::ServeConfig;
+use crate::server_file::ServerFile;
 use crate::traces::pass_context_on;
 
-/// How long the start waits for an exec plugin of the node credential. Other clients do not need it.
-const NODE_CREDENTIAL: Duration = Duration::from_secs(5);
+/// How long the start waits for exec plugins. Clients wait for the ports.
+const PLUGINS: Duration = Duration::from_millis(200);
 
-/// Sets up the connections to the API servers, their probes, and the renewal of credentials.
-pub(crate) async fn connect(
-    config: &ServeConfig,
-    loaded: ServerConfig,
-    peers: &Peers,
-    metrics: Arc<UpstreamMetrics>,
-    tasks: &Tasks,
-) -> Result<Arc<Upstream>, SetupError> {
-    let expires = loaded.expires;
-    let mut upstream_config = UpstreamConfig::new(loaded.config);
-    upstream_config.other_servers = loaded.servers.iter().skip(1).cloned().collect();
-    upstream_config.server_mode = config.server_mode;
-    upstream_config.trace_context = config.otlp_endpoint.as_ref().map(|_| pass_context_on as fn(&mut HeaderMap));
-    if config.relay_rate.is_some() {
-        let relay = |peer: &PeerClient| Relay { node: peer.node().clone(), peer: peer.upstream().clone() };
-        upstream_config.relays = peers.in_own_order().map(relay).collect();
+/// What is known of the API servers at the start.
+pub(crate) struct ApiServers {
+    servers: ServerConfig,
+    /// Why the daemon has no credential, if it has none.
+    unusable: Option<String>,
+    first: FirstLoad,
+    /// The servers of the last start.
+    last: Vec<Uri>,
+    node: Option<Loaded>,
+}
+
+/// A credential.
+struct Loaded {
+    config: Result<ServerConfig, Unloaded>,
+    first: FirstLoad,
+}
+
+/// Why there is none yet.
+enum Unloaded {
+    Failed(SourceError),
+    GoesOn,
+}
+
+impl ApiServers {
+    /// Loads the servers and the credentials.
+    ///
+    /// # Errors
+    /// The daemon's own credential is not usable, and no start before this one has told the servers.
+    pub(crate) async fn load(config: &ServeConfig) -> Result<Self, SourceError> {
+        let node = async {
+            match config.node_kubeconfig.clone() {
+                Some(path) => Some(load(&ServerSource::Kubeconfig(path)).await),
+                None => None,
+            }
+        };
+        // The file of the node credential may not exist yet: kubelet writes it when it joins the cluster.
+        let (Loaded { config: loaded, first }, node) = tokio::join!(load(&config.upstream), node);
+        let file = config.cache_dir.as_deref().map(ServerFile::new);
+        let mut last = file.as_ref().map(ServerFile::read).unwrap_or_default();
+        if let (ServerSource::Server { urls, .. }, false) = (&config.upstream, last.is_empty()) {
+            last.clone_from(urls);
+        }
+        let unloaded = match loaded {
+            Ok(servers) => {
+                if let Some(file) = file {
+                    file.write(&servers.servers);
+                }
+                return Ok(Self { servers, unusable: None, first, last, node });
+            }
+            Err(unloaded) => unloaded,
+        };
+        let reason = unloaded.to_string();
+        let servers = match (unloaded, config.upstream.load_servers().await) {
+            // Only the plugin does not do what it should.
+            (Unloaded::GoesOn | Unloaded::Failed(SourceError::ExecPlugin { .. }), Ok(servers)) => servers,
+            (Unloaded::Failed(error), _) | (Unloaded::GoesOn, Err(error)) => {
+                ServerConfig::unverified(last.clone()).ok_or(error)?
+            }
+        };
+        tracing::error!(reason, "the daemon has no credential for the API servers yet, it serves what is on disk");
+        Ok(Self { servers, unusable: Some(reason), first, last, node })
     }
-    let node = config.node_kubeconfig.clone().map(ServerSource::Kubeconfig);
-    // The file may not exist yet: kubelet writes it when it joins the cluster.
-    let mut node_expires = None;
-    upstream_config.node_credential = match &node {
-        Some(node) => Some(match tokio::time::timeout(NODE_CREDENTIAL, node.load()).await {
-            Ok(Ok(loaded)) => {
-                node_expires = loaded.expires;
-                Ok(loaded.config)
-            }
-            Err(_) => {
-                node_expires = Some(clock::now());
-                Err(format!("its exec plugin has not ended within {NODE_CREDENTIAL:?}"))
-            }
-            Ok(Err(error)) => {
-                // What an exec plugin did not give it may give soon.
-                node_expires = matches!(error, SourceError::ExecPlugin { .. }).then(clock::now);
+
+    /// The URLs of the servers.
+    pub(crate) fn names(&self) -> String {
+        self.servers.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// Sets up the connections, their probes, and the renewal of credentials.
+    ///
+    /// # Errors
+    /// A certificate or another part of the credential is not usable, and no start before this one has told the servers.
+    pub(crate) fn connect(
+        self,
+        config: &ServeConfig,
+        peers: &Peers,
+        metrics: Arc<UpstreamMetrics>,
+        tasks: &Tasks,
+    ) -> Result<Arc<Upstream>, SetupError> {
+        let Self { servers, unusable, first, last, node } = self;
+        let mut upstream_config = UpstreamConfig::new(servers.config);
+        upstream_config.unusable = unusable;
+        upstream_config.other_servers = servers.servers.iter().skip(1).cloned().collect();
+        upstream_config.server_mode = config.server_mode;
+        upstream_config.trace_context = config.otlp_endpoint.as_ref().map(|_| pass_context_on as fn(&mut HeaderMap));
+        if config.relay_rate.is_some() {
+            let relay = |peer: &PeerClient| Relay { node: peer.node().clone(), peer: peer.upstream().clone() };
+            upstream_config.relays = peers.in_own_order().map(relay).collect();
+        }
+        upstream_config.node_credential = node.as_ref().map(Loaded::of_node);
+        let (upstream, first) = match Upstream::new(&upstream_config, metrics.clone()) {
+            Ok(upstream) => (upstream, first),
+            Err(error) => {
+                let unverified = ServerConfig::unverified(last);
                 let reason = error_report(&error);
+                let servers = unverified.ok_or(error)?;
+                tracing::error!(
+                    reason,
+                    "the daemon has no credential for the API servers yet, it serves what is on disk"
+                );
+                upstream_config.upstream = servers.config;
+                upstream_config.other_servers = servers.servers.into_iter().skip(1).collect();
+                upstream_config.unusable = Some(reason);
+                (Upstream::new(&upstream_config, metrics)?, FirstLoad::Ended(Some(clock::now())))
+            }
+        };
+        let upstream = Arc::new(upstream);
+        upstream.start_probes(tasks);
+        if upstream_config.unusable.is_some() {
+            // No request of the daemon finds out that no server responds.
+            let upstream = upstream.clone();
+            tasks.spawn_until_stop(async move {
+                upstream.responds().await;
+            });
+        }
+        let source = config.upstream.clone();
+        tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source, first));
+        if let Some((path, node)) = config.node_kubeconfig.clone().zip(node) {
+            let source = ServerSource::Kubeconfig(path);
+            tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Node, source, node.first));
+        }
+        Ok(upstream)
+    }
+}
+
+impl Loaded {
+    fn of_node(&self) -> Result<kube::Config, String> {
+        match &self.config {
+            Ok(loaded) => Ok(loaded.config.clone()),
+            Err(unloaded) => {
+                let reason = unloaded.to_string();
                 tracing::error!(
                     reason,
                     "node credential is not valid, local requests without a credential get 503 until it is"
                 );
                 Err(reason)
             }
-        }),
-        None => None,
-    };
-    let upstream = Arc::new(Upstream::new(&upstream_config, metrics)?);
-    upstream.start_probes(tasks);
-    let node = node.map(|node| (ReloadedCredential::Node, node, node_expires));
-    for (which, source, expires) in
-        std::iter::once((ReloadedCredential::Daemon, config.upstream.clone(), expires)).chain(node)
-    {
-        tasks.spawn_until_stop(upstream.clone().reload_credential(which, source, expires));
+        }
     }
-    Ok(upstream)
+}
+
+impl std::fmt::Display for Unloaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Failed(error) => f.write_str(&error_report(error)),
+            Self::GoesOn => write!(f, "its exec plugin has not ended within {PLUGINS:?}, which goes on"),
+        }
+    }
+}
+
+/// Loads a credential. One whose exec plugin takes its time is loaded later.
+async fn load(source: &ServerSource) -> Loaded {
+    let owned = source.clone();
+    let mut load = Box::pin(async move { owned.load().await });
+    let (config, first) = match tokio::time::timeout(PLUGINS, &mut load).await {
+        Ok(Ok(loaded)) => {
+            let expires = loaded.expires;
+            (Ok(loaded), FirstLoad::Ended(expires))
+        }
+        // What cannot be read now may be there before its file is watched.
+        Ok(Err(error)) => (Err(Unloaded::Failed(error)), FirstLoad::Ended(Some(clock::now()))),
+        Err(_) => (Err(Unloaded::GoesOn), FirstLoad::GoesOn(load)),
+    };
+    Loaded { config, first }
 }

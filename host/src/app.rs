@@ -17,7 +17,7 @@ use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, AdminParts, Caches};
-use crate::api_servers::connect;
+use crate::api_servers::ApiServers;
 use crate::cache_directory::cache_directory;
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
@@ -143,16 +143,11 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     }
 
     // The API servers, for clients' requests and for the daemon's own.
-    let loaded = tokio::select! {
-        loaded = config.upstream.load() => loaded?,
-        // An exec plugin may take its time.
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
-    };
-    let servers: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
+    let servers = ApiServers::load(&config).await?;
+    let server_names = servers.names();
     let upstream_metrics = metrics.upstream;
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
-    let upstream = connect(&config, loaded, &peers, upstream_metrics, &tasks).await?;
+    let upstream = servers.connect(&config, &peers, upstream_metrics, &tasks)?;
     let client = upstream.client();
     if let (Some(directory), Some(_)) = (&config.cache_dir, &config.disk_cache) {
         tasks.spawn_until_stop(OutageFile::new(directory).run(upstream.clone()));
@@ -262,7 +257,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     };
     Admin::new(admin).serve(ports.admin, &tasks);
     let address = local(&ports.plain)?;
-    tracing::info!(%address, upstream = servers.join(","), node = config.node_name, "proxy listens");
+    tracing::info!(%address, upstream = server_names, node = config.node_name, "proxy listens");
     proxy.keep_discovery();
     proxy.note_refusals(refused);
     proxy.serve(ports.plain)?;

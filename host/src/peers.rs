@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use weir_store::{PeerClient, Peers};
 use weir_upstream::{
-    ReloadedCredential, ServerRole, ServerSource, SetupError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics,
-    error_report,
+    FirstLoad, ReloadedCredential, ServerRole, ServerSource, SetupError, Tasks, Upstream, UpstreamConfig,
+    UpstreamMetrics, error_report,
 };
 
 use crate::config::ServeConfig;
@@ -23,7 +23,11 @@ pub(crate) async fn connect_peers(
     for (node, source) in config.peers.iter().flat_map(|peers| peers.others(&config.node_name)) {
         let upstream = Arc::new(connect(node, source, metrics).await?);
         upstream.start_probes(tasks);
-        tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source.clone(), None));
+        tasks.spawn_until_stop(upstream.clone().reload_credential(
+            ReloadedCredential::Daemon,
+            source.clone(),
+            FirstLoad::Ended(None),
+        ));
         peers.push(PeerClient::new(node, upstream));
     }
     Ok(Peers::new(&config.node_name, peers))

@@ -56,7 +56,7 @@ async fn a_plugin_of_the_node_credential_holds_up_nobody_else() {
     let began = setup.path("began");
     let config = hanging(server.url(), &began.display().to_string());
     let weir = setup.file("--node-kubeconfig", "node.yaml", &config).start_ready().await;
-    assert!(began.exists());
+    exists(&began).await;
     let client = weir.client("kubelet");
     for _ in 0..8 {
         let refused = client.get("/api/v1/nodes").await;

@@ -90,7 +90,8 @@ async fn every_form_of_a_kubeconfig_is_supported() {
             .await;
         let requests = server.requests();
         assert!(!requests.is_empty());
-        for request in requests {
+        // The start does not wait for a slow plugin, and only asks whether the server responds.
+        for request in requests.into_iter().filter(|request| request.path != "/readyz") {
             match expected {
                 Some(token) => assert_eq!(request.header("authorization"), token, "{user}: {}", request.path),
                 None => assert_eq!(request.certificate.as_deref(), Some(&der(&pair)[..]), "{user}: {}", request.path),

@@ -39,8 +39,13 @@ impl Connectivity {
     /// Records that a request succeeded. After a failure, this notifies all subscriptions.
     pub fn record_success(&self) {
         if self.0.failed.load(Ordering::Acquire) && self.0.failed.swap(false, Ordering::AcqRel) {
-            self.0.reconnects.send_modify(|reconnects| *reconnects += 1);
+            self.reconnect();
         }
+    }
+
+    /// Notifies all subscriptions: requests that failed may succeed now, for another reason than the link.
+    pub(super) fn reconnect(&self) {
+        self.0.reconnects.send_modify(|reconnects| *reconnects += 1);
     }
 
     /// Whether the last request got no response.

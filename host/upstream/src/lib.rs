@@ -72,7 +72,7 @@ pub use server::ServerMode;
 pub use server_source::{ServerConfig, ServerSource, SourceError, client_certificate};
 pub use server_status::{ServerState, ServerStatus};
 pub use tasks::Tasks;
-pub use upstream::{Relay, RelayError, ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
+pub use upstream::{FirstLoad, Relay, RelayError, ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
 pub use upstream_body::UpstreamBody;
 pub use watched_files::WatchedFiles;
 pub use workers::Workers;

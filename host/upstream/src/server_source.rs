@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
@@ -100,10 +100,7 @@ impl ServerSource {
         let mut config = self.read().await?;
         // kube would retry inside one call for minutes and hide the reason. Callers have their own back-off.
         config.default_retry = false;
-        let servers = match self {
-            Self::Server { urls, .. } => urls.clone(),
-            Self::Kubeconfig(_) | Self::Peer { .. } => vec![config.cluster_url.clone()],
-        };
+        let servers = self.servers_of(&config);
         let expires = match self {
             Self::Kubeconfig(path) => exec_plugin::resolve(&mut config.auth_info)
                 .await
@@ -111,6 +108,23 @@ impl ServerSource {
             Self::Server { .. } | Self::Peer { .. } => None,
         };
         Ok(ServerConfig { config, servers, expires })
+    }
+
+    /// Loads the servers and the certificates that verify them, without a credential.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the path of the file.
+    pub async fn load_servers(&self) -> Result<ServerConfig, SourceError> {
+        let mut config = self.read().await?;
+        config.auth_info = AuthInfo::default();
+        Ok(ServerConfig { servers: self.servers_of(&config), config, expires: None })
+    }
+
+    fn servers_of(&self, config: &kube::Config) -> Vec<http::Uri> {
+        match self {
+            Self::Server { urls, .. } => urls.clone(),
+            Self::Kubeconfig(_) | Self::Peer { .. } => vec![config.cluster_url.clone()],
+        }
     }
 
     /// Returns the files that [`ServerSource::load`] reads. The files of exec plugins are not known.
@@ -156,6 +170,18 @@ impl ServerSource {
             config.auth_info.token_file = Some(path.to_string_lossy().into_owned());
         }
         Ok(config)
+    }
+}
+
+impl ServerConfig {
+    /// The servers with these URLs, without a credential and without anything that verifies them: no connection to one with
+    /// HTTPS succeeds. `None` without a URL.
+    #[must_use]
+    pub fn unverified(servers: Vec<http::Uri>) -> Option<Self> {
+        let mut config = kube::Config::new(servers.first()?.clone());
+        config.root_cert = Some(Vec::new());
+        config.default_retry = false;
+        Some(Self { config, servers, expires: None })
     }
 }
 

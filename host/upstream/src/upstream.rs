@@ -23,16 +23,16 @@ mod time;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{HeaderMap, Method, Response};
 use http_body::Body as _;
-use kube::config::AuthInfo;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
+use self::config::without_credential;
 pub use self::config::{Relay, ServerRole, UpstreamConfig};
-pub use self::credential_reload::ReloadedCredential;
+pub use self::credential_reload::{FirstLoad, ReloadedCredential};
 pub use self::relay::RelayError;
 use crate::connect::SetupError;
 use crate::dial::Dialer;
@@ -62,6 +62,8 @@ pub struct Upstream {
     passthrough: ArcSwap<Transport>,
     /// For [`Identity::Daemon`] and [`Identity::Impersonated`].
     daemon: ArcSwap<Transport>,
+    /// Why the daemon has no credential, if it has none.
+    daemon_unusable: ArcSwapOption<String>,
     /// For [`Identity::Node`].
     node: ArcSwap<NodeCredential>,
     role: ServerRole,
@@ -125,6 +127,7 @@ impl Upstream {
         Ok(Self {
             passthrough: ArcSwap::from_pointee(passthrough),
             daemon: ArcSwap::from_pointee(Transport::new(&config.upstream, &servers, timeout)?),
+            daemon_unusable: ArcSwapOption::new(config.unusable.clone().map(Arc::new)),
             node: ArcSwap::from_pointee(node),
             role: config.role,
             trace_context: config.trace_context,
@@ -369,7 +372,10 @@ impl Upstream {
     fn transport(&self, identity: Identity) -> Result<Arc<Transport>, UpstreamError> {
         match identity {
             Identity::Client => Ok(self.passthrough.load_full()),
-            Identity::Daemon | Identity::Impersonated => Ok(self.daemon.load_full()),
+            Identity::Daemon | Identity::Impersonated => match &*self.daemon_unusable.load() {
+                Some(reason) => Err(UpstreamError::Credential(reason.to_string())),
+                None => Ok(self.daemon.load_full()),
+            },
             Identity::Node => match &**self.node.load() {
                 NodeCredential::Usable(transport) => Ok(transport.clone()),
                 NodeCredential::Unusable(reason) => Err(UpstreamError::Credential(reason.clone())),
@@ -386,11 +392,4 @@ impl Upstream {
             transport.disconnect(server);
         }
     }
-}
-
-/// Returns the configuration with the same server and CA bundle, but without a credential.
-fn without_credential(config: &kube::Config) -> kube::Config {
-    let mut config = config.clone();
-    config.auth_info = AuthInfo::default();
-    config
 }

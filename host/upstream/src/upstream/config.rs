@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use kube::config::AuthInfo;
 
 use super::Upstream;
 use crate::server::ServerMode;
@@ -13,6 +14,8 @@ use crate::server::ServerMode;
 pub struct UpstreamConfig {
     /// The preferred API server, the CA bundle for all servers, and the daemon's own credential.
     pub upstream: kube::Config,
+    /// Why the daemon's own credential is not usable yet: `upstream` has none then, and requests with it fail.
+    pub unusable: Option<String>,
     /// Further API servers of the same cluster.
     pub other_servers: Vec<http::Uri>,
     /// How requests select a server.
@@ -64,6 +67,7 @@ impl UpstreamConfig {
     pub fn new(upstream: kube::Config) -> Self {
         Self {
             upstream,
+            unusable: None,
             other_servers: Vec::new(),
             server_mode: ServerMode::default(),
             node_credential: None,
@@ -73,4 +77,11 @@ impl UpstreamConfig {
             connect_timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// Returns the configuration with the same server and CA bundle, but without a credential.
+pub(super) fn without_credential(config: &kube::Config) -> kube::Config {
+    let mut config = config.clone();
+    config.auth_info = AuthInfo::default();
+    config
 }

@@ -9,10 +9,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::{NodeCredential, Upstream, without_credential};
+use futures_util::future::BoxFuture;
+
+use super::config::without_credential;
+use super::{NodeCredential, Upstream};
 use crate::clock;
 use crate::transport::Transport;
-use crate::{ServerSource, SetupError, SourceError, WatchedFiles, error_report, jitter};
+use crate::{ServerConfig, ServerSource, SetupError, SourceError, WatchedFiles, error_report, jitter};
 
 /// The minimum time between two runs of an exec plugin.
 const EXEC_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,26 +31,37 @@ pub enum ReloadedCredential {
     Node,
 }
 
+/// The first load of a credential, for which the start does not wait long.
+pub enum FirstLoad {
+    /// It has ended. When the credential expires: now, if there is none.
+    Ended(Option<SystemTime>),
+    /// It goes on: an exec plugin has not ended yet.
+    GoesOn(BoxFuture<'static, Result<ServerConfig, SourceError>>),
+}
+
 impl Upstream {
-    /// Reloads a credential when one of its files changes, and before that of an exec plugin expires. `expires`: when the
-    /// loaded one does.
+    /// Reloads a credential when one of its files changes, and before that of an exec plugin expires.
     ///
     /// Never returns. Cancel safe: a credential is replaced in one step.
-    pub async fn reload_credential(
-        self: Arc<Self>,
-        which: ReloadedCredential,
-        source: ServerSource,
-        expires: Option<SystemTime>,
-    ) {
+    pub async fn reload_credential(self: Arc<Self>, which: ReloadedCredential, source: ServerSource, first: FirstLoad) {
         let mut paths: Vec<PathBuf> = source.files();
         let mut files = WatchedFiles::new(paths.clone());
-        let mut renewal = expires.map(renewal_before);
+        let mut logged = String::new();
+        let (mut renewal, mut first) = match first {
+            FirstLoad::Ended(expires) => (expires.map(renewal_before), None),
+            FirstLoad::GoesOn(load) => (None, Some(load)),
+        };
         loop {
-            tokio::select! {
-                () = files.changed() => {}
-                () = due(renewal) => {}
-            }
-            let loaded = source.load().await;
+            let loaded = match first.take() {
+                Some(load) => load.await,
+                None => {
+                    tokio::select! {
+                        () = files.changed() => {}
+                        () = due(renewal) => {}
+                    }
+                    source.load().await
+                }
+            };
             renewal = match &loaded {
                 Ok(loaded) => loaded.expires.map(renewal_before),
                 // The plugin may work the next time.
@@ -65,10 +79,20 @@ impl Upstream {
                 Err(error) => Err(error_report(&error)),
             };
             match result {
-                Ok(()) => tracing::info!(identity = ?which, "reloaded credential"),
+                Ok(()) => {
+                    logged.clear();
+                    tracing::info!(identity = ?which, "reloaded credential");
+                }
                 Err(reason) => {
-                    tracing::error!(identity = ?which, reason, "cannot reload credential, keeping the last valid one");
-                    self.set_unusable_reason(which, &reason);
+                    let effect = match self.set_unusable_reason(which, &reason) {
+                        true => "there is none, retrying",
+                        false => "keeping the last valid one",
+                    };
+                    // A plugin may fail for days.
+                    if reason != logged {
+                        tracing::error!(identity = ?which, reason, "cannot reload credential, {effect}");
+                        logged = reason;
+                    }
                 }
             }
             let new_paths = source.files();
@@ -88,17 +112,27 @@ impl Upstream {
                 let passthrough = Transport::without_headers(&without_credential(config), servers, timeout)?;
                 self.passthrough.store(Arc::new(passthrough));
                 self.daemon.store(transport);
+                if self.daemon_unusable.swap(None).is_some() {
+                    self.connectivity.reconnect();
+                }
             }
             ReloadedCredential::Node => self.node.store(Arc::new(NodeCredential::Usable(transport))),
         }
         Ok(())
     }
 
-    /// Updates the reason that clients receive, unless a usable node credential was loaded before.
-    fn set_unusable_reason(&self, which: ReloadedCredential, reason: &str) {
-        if which == ReloadedCredential::Node && matches!(**self.node.load(), NodeCredential::Unusable(_)) {
-            self.node.store(Arc::new(NodeCredential::Unusable(reason.to_owned())));
+    /// Updates the reason that clients receive, if no usable credential was loaded before. Returns whether that is so.
+    fn set_unusable_reason(&self, which: ReloadedCredential, reason: &str) -> bool {
+        let is_unusable = match which {
+            ReloadedCredential::Daemon => self.daemon_unusable.load().is_some(),
+            ReloadedCredential::Node => matches!(**self.node.load(), NodeCredential::Unusable(_)),
+        };
+        match which {
+            _ if !is_unusable => {}
+            ReloadedCredential::Daemon => self.daemon_unusable.store(Some(Arc::new(reason.to_owned()))),
+            ReloadedCredential::Node => self.node.store(Arc::new(NodeCredential::Unusable(reason.to_owned()))),
         }
+        is_unusable
     }
 }
 
