@@ -18,7 +18,7 @@ use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, AdminParts, Caches};
 use crate::api_servers::ApiServers;
-use crate::cache_directory::cache_directory;
+use crate::cache_directory::daemon_cache_directory;
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
@@ -112,7 +112,7 @@ pub fn serve(mut config: ServeConfig) -> Result<(), ServeError> {
 
 /// Binds the ports first, so that a conflict ends the start before anything else has begun. The ports accept connections
 /// before the first filter set is active: requests that a filter may match wait for it.
-async fn run(config: ServeConfig) -> Result<(), ServeError> {
+async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     let started = std::time::Instant::now();
     let files = raise_file_limit();
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("cannot handle SIGINT"))?;
@@ -135,7 +135,7 @@ async fn run(config: ServeConfig) -> Result<(), ServeError> {
     }
 
     // Checked before anything in it is read.
-    let cache = cache_directory(config.cache_dir.clone());
+    let cache = daemon_cache_directory(&mut config);
     let (cache, _temporary) = cache.map_err(system("--cache-dir cannot be used"))?;
     let time_file = config.cache_dir.as_deref().map(TimeFile::restore);
     if let Some(file) = time_file.clone() {

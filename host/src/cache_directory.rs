@@ -5,8 +5,32 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::config::ServeConfig;
+
 /// The permissions of group and others to write.
 const OTHERS_WRITE: u32 = 0o022;
+
+/// Returns the cache directory of the daemon. Where a full or read-only disk has none, the daemon runs as without one: a cache is no
+/// reason not to serve.
+///
+/// # Errors
+/// As [`cache_directory`].
+pub(crate) fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
+    let Some(path) = config.cache_dir.clone() else { return cache_directory(None) };
+    match cache_directory(Some(path.clone())) {
+        Err(error) if is_of_disk(error.kind()) => {
+            let path = path.display();
+            tracing::error!(%path, %error, "the cache directory cannot be created, nothing is kept on disk until a restart");
+            (config.cache_dir, config.disk_cache) = (None, None);
+            cache_directory(None)
+        }
+        created => created,
+    }
+}
+
+fn is_of_disk(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
 
 /// Returns the cache directory, or a temporary one that is removed when the process ends.
 ///
@@ -18,7 +42,8 @@ pub(crate) fn cache_directory(configured: Option<PathBuf>) -> io::Result<(PathBu
         check_owner(&path)?;
         return Ok((path, None));
     }
-    let temporary = tempfile::tempdir()?;
+    // The root of a container may be read-only.
+    let temporary = tempfile::tempdir().or_else(|_| tempfile::tempdir_in("/dev/shm"))?;
     tracing::info!("--cache-dir is not set: modules are compiled at each start");
     Ok((temporary.path().to_owned(), Some(temporary)))
 }

@@ -36,3 +36,26 @@ async fn modules_are_compiled_in_memory_while_the_disk_is_read_only_or_full() {
         assert!(!Path::new("/dev/shm").join(memory).exists(), "code that is loaded is no longer there");
     }
 }
+
+#[tokio::test]
+async fn a_cache_directory_that_a_read_only_disk_does_not_have_stops_nothing() {
+    if own_uid() != 0 {
+        eprintln!("skipped: only root mounts file systems");
+        return;
+    }
+    let server = edge().await;
+    let folder = tempfile::tempdir().unwrap();
+    let mount = Mount(folder.path());
+    mount.run("size=1m,mode=0700");
+    mount.remount("ro");
+    let cache = folder.path().join("cache");
+    let setup = Setup::new(server.url()).cached().on_disk(&cache);
+    let weir = setup.filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    assert_eq!(weir.client("kube-proxy").names(SERVICES).await, ["dashboard", "kubernetes", "web"]);
+    let line = weir.logged("the cache directory cannot be created").await;
+    assert_eq!(
+        (&line["level"], &line["fields"]["path"]),
+        (&"ERROR".into(), &cache.display().to_string().into()),
+        "{line}"
+    );
+}
