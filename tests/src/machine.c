@@ -1,7 +1,8 @@
-/* A machine with a bad clock and a full disk, for one process: preloaded, it shifts the wall clock and fails writes.
+/* A machine with a bad clock and a full or slow disk, for one process: preloaded, it shifts the wall clock, and fails or delays
+ * writes.
  *
- * WEIR_TEST_MACHINE names a file of two 64-bit integers, which the test changes while the process runs: the seconds that
- * the wall clock is ahead, and whether the disk is full. Only files below WEIR_TEST_DISK are on that disk. Files get no
+ * WEIR_TEST_MACHINE names a file of three 64-bit integers, which the test changes while the process runs: the seconds that
+ * the wall clock is ahead, whether the disk is full, and the milliseconds that an fsync takes. Only files below WEIR_TEST_DISK are on that disk. Files get no
  * longer, and no bytes are written: worse than a real disk, on which blocks that a file has can be written. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 struct machine {
     volatile int64_t ahead;
     volatile int64_t full;
+    volatile int64_t sync;
 };
 
 static const struct machine normal;
@@ -43,16 +45,38 @@ __attribute__((constructor)) static void attach(void) {
     if (!real) \
     real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
-static int full(int file) {
-    if (!machine->full || !disk)
+static int on_disk(int file) {
+    if (!disk)
         return 0;
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length < 0 || (size_t)length < strlen(disk) || memcmp(path, disk, strlen(disk)))
+    return length >= 0 && (size_t)length >= strlen(disk) && !memcmp(path, disk, strlen(disk));
+}
+
+static int full(int file) {
+    if (!machine->full || !on_disk(file))
         return 0;
     errno = ENOSPC;
     return 1;
+}
+
+static void delay(int file) {
+    if (machine->sync && on_disk(file))
+        for (int64_t waited = 0; waited < machine->sync; waited += 5)
+            usleep(5000);
+}
+
+int fsync(int file) {
+    REAL(fsync);
+    delay(file);
+    return real(file);
+}
+
+int fdatasync(int file) {
+    REAL(fdatasync);
+    delay(file);
+    return real(file);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {

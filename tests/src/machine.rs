@@ -1,9 +1,10 @@
-//! A machine whose wall clock jumps and whose disk is full, for one daemon: `machine.c`, preloaded into its process.
+//! A machine whose wall clock jumps and whose disk is full or slow, for one daemon: `machine.c`, preloaded into its process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::daemon::Setup;
 
@@ -37,6 +38,7 @@ impl Machine {
         let machine = Self { state, folder, library };
         machine.put_clock_ahead(0);
         machine.put_disk_full(false);
+        machine.put_sync(Duration::ZERO);
         Some(machine)
     }
 
@@ -53,6 +55,12 @@ impl Machine {
     /// Sets how many seconds the wall clock is ahead.
     pub fn put_clock_ahead(&self, seconds: i64) {
         self.state.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Sets how long an fsync takes, also one that has begun.
+    pub fn put_sync(&self, delay: Duration) {
+        let milliseconds = i64::try_from(delay.as_millis()).unwrap();
+        self.state.write_all_at(&milliseconds.to_ne_bytes(), 16).unwrap();
     }
 
     /// Sets whether the disk is full.

@@ -11,10 +11,13 @@
 //! the tag of its encryption. A store that is not whole is dropped, reported once and fetched again. Without a usable file the
 //! daemon runs from memory, and tries again later.
 //!
+//! Reads wait neither for a write nor for the verification of what they do not read, see `reading`: a disk that is slow to write,
+//! or hangs, keeps no start from serving.
+//!
 //! Memory: redb's page cache (4 MiB), and per store the position of its segments. The objects are those of the store.
 //!
 //! ```text
-//! cache ─► commit, limit, waiting, known_names, value_index ─► state ─► recovery ─► database ─► storage
+//! cache ─► commit, limit, waiting, known_names, value_index ─► state ─► reading ─► recovery ─► database ─► storage
 //!                             └─► persisted ─► segment, store_row, seal ─► config, error
 //! ```
 
@@ -29,6 +32,7 @@ mod limit;
 mod metrics;
 mod overlay;
 mod persisted;
+mod reading;
 mod recovery;
 mod seal;
 mod segment;

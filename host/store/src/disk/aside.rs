@@ -22,11 +22,17 @@ const FITTING: [&str; 4] = ["node", CLUSTER, "format", SPARE];
 const CLUSTER: &str = "cluster";
 const SPARE: &str = "spare";
 const DAMAGED: &str = "damaged";
+/// For the cache directory of an earlier release.
+const FORMER: &str = "former";
+/// For what somebody put in the place of the open file.
+const MOVED: &str = "moved";
 
 /// The places beside the database file.
 #[derive(Debug, Clone)]
 pub(super) struct Aside {
     file: PathBuf,
+    /// The cache directory of an earlier release.
+    former: Option<PathBuf>,
 }
 
 /// A file that was set aside.
@@ -40,7 +46,7 @@ pub(super) struct AsideFile {
 
 impl Aside {
     pub(super) fn of(file: &Path) -> Self {
-        Self { file: file.to_owned() }
+        Self { file: file.to_owned(), former: None }
     }
 
     fn place(&self, name: &str) -> PathBuf {
@@ -84,13 +90,13 @@ impl Aside {
 
     /// The files that were set aside, newest first.
     pub(super) fn files(&self) -> Vec<AsideFile> {
-        let reasons = FITTING.into_iter().chain([DAMAGED]);
-        let file = |reason| {
-            let path = self.place(reason);
-            let metadata = std::fs::metadata(&path).ok()?;
+        let places = FITTING.into_iter().chain([DAMAGED, MOVED]).map(|reason| (reason, self.place(reason)));
+        let places = places.chain(self.former.iter().map(|former| (FORMER, former.clone())));
+        let file = |(reason, path): (&'static str, PathBuf)| {
+            let metadata = std::fs::symlink_metadata(&path).ok()?;
             Some(AsideFile { reason, path, bytes: metadata.len(), modified: metadata.modified().ok()? })
         };
-        let mut files: Vec<_> = reasons.filter_map(file).collect();
+        let mut files: Vec<_> = places.filter_map(file).collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.modified));
         files
     }
@@ -135,7 +141,7 @@ impl DiskState {
             return Ok(());
         }
         self.tended = Some(Instant::now());
-        let aside = Aside::of(&self.config.path);
+        let aside = Aside { former: self.config.former.clone(), ..Aside::of(&self.config.path) };
         let files = aside.files();
         if files.is_empty() {
             return Ok(());
@@ -157,7 +163,17 @@ impl DiskState {
 
 impl AsideFile {
     pub(super) fn remove(&self) {
-        match std::fs::remove_file(&self.path) {
+        let removed = match std::fs::symlink_metadata(&self.path) {
+            Ok(found) if found.is_dir() => std::fs::remove_dir_all(&self.path),
+            _ => std::fs::remove_file(&self.path),
+        };
+        if self.reason == FORMER {
+            // An older release may have had none there.
+            let mut key = self.path.clone().into_os_string();
+            key.push(".key");
+            let _ = std::fs::remove_file(key);
+        }
+        match removed {
             Ok(()) => {
                 tracing::info!(file = %self.path.display(), reason = self.reason, "removed a watch cache that was set aside");
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, select_all};
@@ -13,10 +13,10 @@ use super::commit::PersistRequest;
 use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::error::{DiskError, DiskUnusable};
 use super::metrics::DiskMetrics;
+use super::reading::{Reading, lock};
 use super::state::DiskState;
-use super::store_status::{DiskStoreStatus, StoresOnDisk};
+use super::store_status::DiskStoreStatus;
 use super::values::{CachedValue, MAX_VALUE, PendingValue, is_confidential, unseal_value};
-use super::waiting::WaitingValues;
 use crate::cache::{ResourceStore, Snapshot};
 
 /// How often the size of changes is compared with the limit while a commit is due.
@@ -25,13 +25,12 @@ const POLL: Duration = Duration::from_millis(50);
 /// Stores and values on disk. All failures are reported here: the daemon runs on without what failed.
 pub struct DiskCache {
     state: Mutex<DiskState>,
-    /// The values that wait for a commit, for callers that must not wait for the file.
-    waiting: Arc<Mutex<WaitingValues>>,
+    /// What does not wait for the state, which is in use while a commit waits for the disk.
+    pub(super) reading: Arc<Reading>,
     requests: Mutex<PersistRequests>,
     /// Signalled when there is something new to write, other than an event of a store.
     wake: Notify,
     cluster: watch::Sender<ClusterCheck>,
-    on_disk: StoresOnDisk,
     commit_interval: Duration,
     commit_bytes: u64,
     opened: Instant,
@@ -73,12 +72,11 @@ impl DiskCache {
             commit_interval,
             commit_bytes,
             identity_wait,
-            waiting: state.waiting.clone(),
+            reading: state.reading.clone(),
             state: Mutex::new(state),
             requests: Mutex::default(),
             wake: Notify::new(),
             cluster: watch::Sender::new(ClusterCheck::Unknown),
-            on_disk: StoresOnDisk::default(),
             opened: Instant::now(),
         })
     }
@@ -90,7 +88,13 @@ impl DiskCache {
         let known = cluster.wait_for(|check| *check != ClusterCheck::Unknown);
         let _ = tokio::time::timeout_at(self.opened + self.identity_wait, known).await;
         let name = name.clone();
-        self.blocking(move |state, _| state.load(&name, confidentiality)).await.flatten()
+        let beside = name.clone();
+        self.read_with(
+            move |reading| reading.load(&beside, confidentiality),
+            move |state| Some(state.load(&name, confidentiality)),
+        )
+        .await
+        .flatten()
     }
 
     /// Keeps a store on disk from now on.
@@ -113,12 +117,13 @@ impl DiskCache {
     /// What of a store in use is on disk; `None` if it was not committed yet.
     #[must_use]
     pub fn store_status(&self, name: &StoreName) -> Option<DiskStoreStatus> {
-        self.on_disk.get(name)
+        self.reading.on_disk.get(name)
     }
 
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
     /// cluster is set aside.
     pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
+        self.reading.confirm_cluster(&uid);
         let foreign = self.blocking(move |state, _| state.confirm_cluster(uid)).await.unwrap_or_default();
         self.cluster.send_replace(if foreign { ClusterCheck::Other } else { ClusterCheck::Same });
         self.wake.notify_one();
@@ -216,11 +221,12 @@ impl DiskCache {
     /// The file cannot be used at present. The reason was reported.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Option<CachedValue>, DiskUnusable> {
         let name = name.to_owned();
-        self.blocking(move |state, _| state.value(&name)).await.flatten().ok_or(DiskUnusable)
+        let beside = name.clone();
+        self.read_with(move |reading| reading.value(&beside), move |state| state.value(&name)).await.ok_or(DiskUnusable)
     }
 
     fn set(&self, name: &str, value: Option<PendingValue>) -> bool {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.reading.waiting);
         if value.is_none() && !waiting.may_exist(name) {
             return false;
         }
@@ -285,17 +291,49 @@ impl DiskCache {
     ) -> Option<T> {
         let cache = self.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let mut state = cache.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&cache.state);
             let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
             let result = operation(&mut state, &requests);
-            cache.on_disk.update(&state);
+            cache.reading.on_disk.update(&state);
             result
         });
         task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
     }
 
+    /// Reads on a thread that may block: from the state, or beside it while it is in use, which may be for as long as the disk
+    /// takes for a write, or not open yet.
+    async fn read_with<T: Send + 'static>(
+        self: &Arc<Self>,
+        beside: impl Fn(&Reading) -> Option<T> + Send + 'static,
+        operation: impl FnOnce(&mut DiskState) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        let cache = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let mut state = loop {
+                let state = cache.state.try_lock().ok();
+                if let Some(state) = state.filter(|state| state.is_open()) {
+                    break state;
+                }
+                if let Some(found) = beside(&cache.reading) {
+                    return Some(found);
+                }
+                // Who has the state verifies the file, perhaps.
+                if cache.state.try_lock().is_ok() || cache.reading.wait() {
+                    match beside(&cache.reading) {
+                        Some(found) => return Some(found),
+                        None => break lock(&cache.state),
+                    }
+                }
+            };
+            let result = operation(&mut state);
+            cache.reading.on_disk.update(&state);
+            result
+        });
+        task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok().flatten()
+    }
+
     fn requests(&self) -> std::sync::MutexGuard<'_, PersistRequests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.requests)
     }
 }
 
@@ -320,9 +358,8 @@ impl DiskState {
 
     /// A value that has not expired; `None` if the file cannot be used.
     pub(super) fn value(&mut self, name: &str) -> Option<Option<CachedValue>> {
-        let waiting = self.waiting().get(name).cloned();
-        if let Some(pending) = waiting.or_else(|| self.values.get(name).cloned()) {
-            return Some(pending.map(|pending| pending.value).filter(|value| !value.is_expired()));
+        if let Some(pending) = self.reading.pending(name) {
+            return Some(pending);
         }
         let Some(blob) = self.with_database(|_, database| database.value(name))? else { return Some(None) };
         let confidentiality = match is_confidential(&blob) {
@@ -336,7 +373,7 @@ impl DiskState {
                 self.report("values", &error);
                 // The key may come back. With another one it cannot be told from damage, and it expires.
                 if confidentiality == Confidentiality::Plain {
-                    self.values.insert(name.to_owned(), None);
+                    lock(&self.reading.writing).insert(name.to_owned(), None);
                 }
                 Some(None)
             }
@@ -347,7 +384,8 @@ impl DiskState {
 impl Drop for PersistHandle {
     fn drop(&mut self) {
         // Its last changes are not written: the next start continues from the version on disk.
-        self.cache.requests().stores.remove(&self.id);
+        let request = self.cache.requests().stores.remove(&self.id);
+        request.and_then(|request| lock(&self.cache.reading.restored).remove(&request.name));
     }
 }
 

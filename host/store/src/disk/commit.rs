@@ -10,12 +10,17 @@ use super::config::{Confidentiality, StoreName};
 use super::database::{Database, WriteBatch};
 use super::error::DiskError;
 use super::persisted::{Persisted, StoreDiff};
+use super::reading::lock;
+use super::recovery;
 use super::seal::CacheKey;
 use super::state::{DiskState, unix_seconds};
 use crate::cache::ResourceStore;
 
 /// How often expired values are removed.
 pub(super) const SWEEP: Duration = Duration::from_secs(60);
+
+/// How often the file is written anew at most because it is not at its path.
+const REWRITE: Duration = Duration::from_secs(60);
 
 /// A store that is kept on disk.
 #[derive(Debug, Clone)]
@@ -47,10 +52,12 @@ impl DiskState {
             if state.is_read_only() {
                 return Ok(state.retry_at());
             }
+            state.keep_file(database);
             state.tend_aside(database)?;
+            state.take_restored();
             let (pending, due) = state.pending(database, requests, force)?;
             let superfluous = state.take_superfluous(database)?;
-            if pending.is_empty() && state.values.is_empty() && superfluous.is_empty() {
+            if pending.is_empty() && lock(&state.reading.writing).is_empty() && superfluous.is_empty() {
                 return Ok(due);
             }
             let replaced = state.replaced_by(&pending);
@@ -58,7 +65,7 @@ impl DiskState {
             for (name, error) in errors {
                 state.report(&name, &error);
             }
-            state.values.clear();
+            lock(&state.reading.writing).clear();
             state.rows.retain(|id, _| !replaced.contains(id));
             for persisted in written {
                 state.rows.insert(persisted.id, persisted.row.clone());
@@ -72,6 +79,34 @@ impl DiskState {
             Ok(due)
         });
         due.unwrap_or_else(|| self.retry_at())
+    }
+
+    /// Writes the file anew if it was deleted or replaced while it is open: commits would go to a file that no start finds.
+    fn keep_file(&mut self, database: &mut Database) {
+        let recently = self.rewritten.is_some_and(|at| at.elapsed() < REWRITE);
+        if recently || !database.is_moved_from(&self.config.path) {
+            return;
+        }
+        self.rewritten = Some(Instant::now());
+        let (file, error) = (self.config.file_name(), DiskError::Moved);
+        self.metrics.error(error.reason());
+        tracing::warn!(file, %error, "watch cache on disk is written anew in full");
+        match recovery::rewrite(&self.config, &self.metrics, self.confirmed.as_deref(), database) {
+            Ok(rewritten) => {
+                self.reading.read_from(&rewritten);
+                std::mem::replace(database, rewritten).close();
+            }
+            Err(error) => self.report(&file, &error),
+        }
+    }
+
+    /// Takes over what was read beside this, so that it is not read again to be written.
+    fn take_restored(&mut self) {
+        for (name, restored) in self.reading.take_restored() {
+            if self.rows.get(&restored.id) == Some(&restored.row) {
+                self.open.entry(name).or_insert(restored);
+            }
+        }
     }
 
     /// The stores that have changes to commit, and when the version of another one is due.
@@ -133,13 +168,14 @@ impl DiskState {
         pending: &[ChangedStore],
         (superfluous, replaced): (&[String], &[u64]),
     ) -> Result<CommitResult, DiskError> {
-        let needs_key = self.values.iter().filter_map(|(_, value)| value.as_ref()).any(|value| value.confidential);
+        let reading = self.reading.clone();
+        let needs_key =
+            lock(&reading.writing).iter().any(|(_, value)| value.as_ref().is_some_and(|it| it.confidential));
         let key = match needs_key {
             true => self.key_for(Confidentiality::Encrypted),
             false => Ok(None),
         };
         let (mut errors, mut sizes) = (Vec::new(), Vec::new());
-        let values = &self.values;
         let mut put = |batch: &mut WriteBatch, name: &str, blob: Vec<u8>| {
             sizes.push((name.to_owned(), blob.len() as u64));
             batch.put_value(name, &blob)
@@ -151,7 +187,8 @@ impl DiskState {
             }
             replaced.iter().try_for_each(|id| batch.remove_store(*id))?;
             superfluous.iter().try_for_each(|name| batch.remove_value(name))?;
-            for (name, value) in values.iter() {
+            // Reads of them wait for this alone, and not until it is on disk.
+            for (name, value) in lock(&reading.writing).iter() {
                 match (value, &key) {
                     (None, _) => batch.remove_value(name)?,
                     (Some(value), Ok(key)) => {

@@ -6,20 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redb::StorageBackend;
-use redb::backends::FileBackend;
 use serde::{Deserialize, Serialize};
 use weir_kube::GroupResource;
 use weir_upstream::Connectivity;
 
 use super::overlay::Overlay;
+use super::storage::OpenedStorage;
 use crate::cache::{Collection, ObjectContent};
 
 /// The file name in the cache directory.
 const FILE: &str = "watch-cache.redb";
 
 /// Opens the storage of the database. Tests replace it.
-pub(super) type OpenStorage = Arc<dyn Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync>;
+pub(super) type OpenStorage = Arc<dyn Fn() -> io::Result<OpenedStorage> + Send + Sync>;
 
 /// The settings of a cache on disk.
 #[derive(Clone)]
@@ -43,6 +42,8 @@ pub struct DiskConfig {
     pub identity_wait: Duration,
     /// Whether an API server can be reached: during an outage, only what was added since gives way.
     pub connectivity: Option<Connectivity>,
+    /// Where an earlier release had the cache directory. It goes after a day of being ready, with the key beside it.
+    pub former: Option<PathBuf>,
     pub(super) storage: OpenStorage,
     /// Opens it while it cannot be written.
     pub(super) readable: OpenStorage,
@@ -97,6 +98,7 @@ impl DiskConfig {
             bookmark_interval: Duration::from_secs(10),
             identity_wait: Duration::from_millis(100),
             connectivity: None,
+            former: None,
             storage,
             readable,
         }
@@ -138,9 +140,7 @@ impl DiskConfig {
 fn file_storage(path: PathBuf) -> OpenStorage {
     use std::os::unix::fs::OpenOptionsExt as _;
     Arc::new(move || {
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory)?;
-        }
+        create_parent(&path)?;
         is_file(&path)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = file.map_err(|error| match error.kind() {
@@ -149,16 +149,22 @@ fn file_storage(path: PathBuf) -> OpenStorage {
             }
             _ => error,
         })?;
-        Ok(Arc::new(FileBackend::new(file).map_err(io::Error::other)?))
+        OpenedStorage::in_file(file)
     })
+}
+
+/// Creates the directory of a file, for this user alone.
+pub(super) fn create_parent(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    path.parent().map_or(Ok(()), |directory| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory))
 }
 
 /// A database file that is only read.
 fn readable_storage(path: PathBuf) -> OpenStorage {
     Arc::new(move || {
         is_file(&path)?;
-        let file = FileBackend::new(OpenOptions::new().read(true).open(&path)?).map_err(io::Error::other)?;
-        Ok(Arc::new(Overlay::new(Arc::new(file))?))
+        let file = OpenedStorage::in_file(OpenOptions::new().read(true).open(&path)?)?;
+        Ok(Arc::new(Overlay::new(file.backend)?).into())
     })
 }
 

@@ -5,13 +5,14 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use redb::{Builder, ReadableDatabase as _, ReadableTable, StorageBackend, Table, TableDefinition};
+use redb::{Builder, ConcurrencyMode, ReadTransaction, ReadableDatabase as _, ReadableTable, Table, TableDefinition};
 
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
-use super::storage::CountedStorage;
+use super::storage::{CountedStorage, OpenedStorage, UnlockedStorage};
 
 /// Format version, node and cluster.
 const META: TableDefinition<&str, &str> = TableDefinition::new("meta");
@@ -29,10 +30,17 @@ const PAGE: usize = 4096;
 const OVERHEAD: usize = 64;
 /// The largest piece has so many pages.
 const MAX_PAGES: usize = 16;
-/// An open database file.
+
+/// An open database file. A clone reads while another thread writes; it is closed for all at once.
+#[derive(Clone)]
 pub(super) struct Database {
-    database: redb::Database,
-    storage: Arc<dyn StorageBackend>,
+    handle: Arc<RwLock<Option<Handle>>>,
+    storage: OpenedStorage,
+}
+
+enum Handle {
+    Writable(redb::Database),
+    Readable(redb::ReadOnlyDatabase),
 }
 
 /// The tables in one write transaction.
@@ -45,18 +53,37 @@ pub(super) struct WriteBatch<'a> {
 
 impl Database {
     /// Opens a database and verifies its checksums, or creates an empty one.
-    pub(super) fn open(
-        storage: Arc<dyn StorageBackend>,
-        metrics: Arc<DiskMetrics>,
-        verify: bool,
-    ) -> Result<Self, DiskError> {
-        let counted = CountedStorage::new(storage.clone(), metrics);
+    pub(super) fn open(storage: OpenedStorage, metrics: Arc<DiskMetrics>, verify: bool) -> Result<Self, DiskError> {
+        let counted = CountedStorage::new(storage.backend.clone(), metrics);
         let database = guarded(|| {
             let mut builder = Builder::new();
             builder.set_cache_size(PAGE_CACHE).set_check_integrity_on_open(verify);
             Ok(builder.create_with_backend(counted)?)
         })?;
-        Ok(Self { database, storage })
+        Ok(Self { handle: Arc::new(RwLock::new(Some(Handle::Writable(database)))), storage })
+    }
+
+    /// Opens a database to read from it before another thread has verified and mended it. Nothing in it is verified but what
+    /// is sealed.
+    pub(super) fn open_unverified(storage: OpenedStorage) -> Result<Self, DiskError> {
+        let unlocked = UnlockedStorage::new(storage.backend.clone());
+        let database = guarded(|| {
+            let mut builder = Builder::new();
+            // In this mode redb reads beside a process that writes, and leaves it to that to mend the file.
+            builder.set_cache_size(PAGE_CACHE).set_concurrency_mode(ConcurrencyMode::SingleWriter);
+            Ok(builder.open_read_only_with_backend(unlocked)?)
+        })?;
+        Ok(Self { handle: Arc::new(RwLock::new(Some(Handle::Readable(database)))), storage })
+    }
+
+    fn reading<T>(&self, read: impl FnOnce(ReadTransaction) -> Result<T, DiskError>) -> Result<T, DiskError> {
+        guarded(|| {
+            let handle = self.handle.read().unwrap_or_else(PoisonError::into_inner);
+            read(match handle.as_ref().ok_or_else(closed)? {
+                Handle::Writable(database) => database.begin_read()?,
+                Handle::Readable(database) => database.begin_read()?,
+            })
+        })
     }
 
     /// Changes the tables in one transaction: all of it is on disk when this returns, or nothing.
@@ -65,7 +92,9 @@ impl Database {
         change: impl FnOnce(&mut WriteBatch) -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
         guarded(|| {
-            let transaction = self.database.begin_write()?;
+            let handle = self.handle.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(Handle::Writable(database)) = handle.as_ref() else { return Err(closed()) };
+            let transaction = database.begin_write()?;
             let mut batch = WriteBatch {
                 meta: transaction.open_table(META)?,
                 stores: transaction.open_table(STORES)?,
@@ -81,20 +110,17 @@ impl Database {
 
     /// An entry of the meta table. `None` also in a new file.
     pub(super) fn meta(&self, name: &str) -> Result<Option<String>, DiskError> {
-        guarded(|| {
-            let transaction = self.database.begin_read()?;
-            match transaction.open_table(META) {
-                Ok(meta) => Ok(meta.get(name)?.map(|value| value.value().to_owned())),
-                Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-                Err(error) => Err(error.into()),
-            }
+        self.reading(|transaction| match transaction.open_table(META) {
+            Ok(meta) => Ok(meta.get(name)?.map(|value| value.value().to_owned())),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
         })
     }
 
     /// All rows of stores: ids and blobs.
     pub(super) fn stores(&self) -> Result<Vec<(u64, Vec<u8>)>, DiskError> {
-        guarded(|| {
-            let table = self.database.begin_read()?.open_table(STORES)?;
+        self.reading(|transaction| {
+            let table = transaction.open_table(STORES)?;
             table
                 .iter()?
                 .map(|row| row.map(|(id, blob)| (id.value(), blob.value().to_vec())).map_err(Into::into))
@@ -108,8 +134,8 @@ impl Database {
         store: u64,
         mut read: impl FnMut(u64, Vec<u8>) -> Result<(), DiskError>,
     ) -> Result<(), DiskError> {
-        guarded(|| {
-            let table = self.database.begin_read()?.open_table(SEGMENTS)?;
+        self.reading(|transaction| {
+            let table = transaction.open_table(SEGMENTS)?;
             let mut current: Option<(u64, Vec<u8>)> = None;
             for row in table.range((store, 0, 0)..=(store, u64::MAX, u32::MAX))? {
                 let (key, piece) = row?;
@@ -129,16 +155,16 @@ impl Database {
 
     /// One value.
     pub(super) fn value(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
-        guarded(|| {
-            let table = self.database.begin_read()?.open_table(VALUES)?;
+        self.reading(|transaction| {
+            let table = transaction.open_table(VALUES)?;
             Ok(table.get(name)?.map(|blob| blob.value().to_vec()))
         })
     }
 
     /// All values: names, sizes and the first bytes of their blobs, at most `head`.
     pub(super) fn values(&self, head: usize) -> Result<Vec<(String, u64, Vec<u8>)>, DiskError> {
-        guarded(|| {
-            let table = self.database.begin_read()?.open_table(VALUES)?;
+        self.reading(|transaction| {
+            let table = transaction.open_table(VALUES)?;
             let row = |(name, blob): (redb::AccessGuard<&str>, redb::AccessGuard<&[u8]>)| {
                 let blob = blob.value();
                 (name.value().to_owned(), blob.len() as u64, blob.iter().take(head).copied().collect())
@@ -149,22 +175,40 @@ impl Database {
 
     /// Gives free pages back to the file system.
     pub(super) fn compact(&mut self) -> Result<(), DiskError> {
-        guarded(|| Ok(self.database.compact().map(drop)?))
+        guarded(|| match self.handle.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(Handle::Writable(database)) => Ok(database.compact().map(drop)?),
+            _ => Err(closed()),
+        })
     }
 
     /// The size of the file.
     pub(super) fn file_len(&self) -> u64 {
-        self.storage.len().unwrap_or(0)
+        self.storage.backend.len().unwrap_or(0)
+    }
+
+    /// Whether the file is not at its path any more.
+    pub(super) fn is_moved_from(&self, path: &Path) -> bool {
+        self.storage.is_moved_from(path)
+    }
+
+    /// Copies the file, whatever became of its name. Between two transactions the copy is whole.
+    pub(super) fn copy_to(&self, path: &Path) -> io::Result<()> {
+        self.storage.copy_to(path)
     }
 
     /// Closes the file. redb may panic when it closes a damaged one.
     pub(super) fn close(self) {
         // The file is opened again, or replaced; what is wrong with it shows then.
         let _ = guarded(|| {
-            drop(self);
+            let handle = self.handle.write().unwrap_or_else(PoisonError::into_inner).take();
+            drop(handle);
             Ok(())
         });
     }
+}
+
+fn closed() -> DiskError {
+    DiskError::Io(io::Error::other("it was closed"))
 }
 
 impl WriteBatch<'_> {
@@ -245,7 +289,7 @@ fn guarded<T>(operation: impl FnOnce() -> Result<T, DiskError>) -> Result<T, Dis
 
 /// Opens the storage, apart from the database: an error of the file system is not damage.
 pub(super) fn open_storage(
-    open: &(dyn Fn() -> io::Result<Arc<dyn StorageBackend>> + Send + Sync),
-) -> Result<Arc<dyn StorageBackend>, DiskError> {
+    open: &(dyn Fn() -> io::Result<OpenedStorage> + Send + Sync),
+) -> Result<OpenedStorage, DiskError> {
     open().map_err(Into::into)
 }

@@ -18,6 +18,9 @@ pub enum DiskError {
     /// The file is of another cluster. It is set aside.
     #[error("it belongs to the cluster whose namespace kube-system has the uid {0:?}")]
     OtherCluster(String),
+    /// The file was deleted or replaced while it was open. What is in its place is set aside.
+    #[error("it was deleted or replaced while it was in use")]
+    Moved,
     /// The encryption key is missing, unusable or another one. The encrypted stores stay until others are written.
     #[error("the encryption key is not usable: {0}")]
     Key(String),
@@ -47,6 +50,7 @@ impl DiskError {
             Self::Format(_) => "format",
             Self::OtherNode(_) => "node",
             Self::OtherCluster(_) => "cluster",
+            Self::Moved => "moved",
             Self::Key(_) => "key",
             Self::Full => "full",
             Self::ReadOnly(_) => "read_only",

@@ -12,6 +12,7 @@ use super::commit::SWEEP;
 use super::config::StoreName;
 use super::database::Database;
 use super::error::DiskError;
+use super::reading::lock;
 use super::state::DiskState;
 use super::store_row::StoreRow;
 use super::value_index::ValueIndex;
@@ -104,9 +105,9 @@ impl DiskState {
     }
 
     /// Takes the values that came since the last commit, and tells those that come from now on what is on disk.
-    fn gather_waiting(&self, index: &ValueIndex) -> WaitingValues {
-        let mut waiting = self.waiting();
-        waiting.note_names(index.names(), &self.values);
+    fn gather_waiting(&self, index: &ValueIndex, writing: &WaitingValues) -> WaitingValues {
+        let mut waiting = lock(&self.reading.waiting);
+        waiting.note_names(index.names(), writing);
         waiting.take()
     }
 
@@ -116,11 +117,13 @@ impl DiskState {
             Some(index) => index,
             None => ValueIndex::load(database)?,
         };
-        let waiting = self.gather_waiting(&index);
-        self.values.append(waiting);
+        let reading = self.reading.clone();
+        let mut values = lock(&reading.writing);
+        let waiting = self.gather_waiting(&index, &values);
+        values.append(waiting);
         // A commit for nothing wears flash.
-        self.values.retain_removals(|name| index.contains(name));
-        let dropped = self.values.take_dropped();
+        values.retain_removals(|name| index.contains(name));
+        let dropped = values.take_dropped();
         if dropped > 0 {
             tracing::warn!(
                 dropped,
@@ -128,8 +131,8 @@ impl DiskState {
             );
         }
         index.note_outage(self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing()));
-        let mut gone = index.take_cleared(&self.values);
-        index.add(&self.values);
+        let mut gone = index.take_cleared(&values);
+        index.add(&values);
         if self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
             self.swept = Some(Instant::now());
             // A clock that is ahead must not cost what is valid again once it is set.
@@ -137,7 +140,7 @@ impl DiskState {
         }
         let superfluous = index.take_superfluous(self.config.max_bytes / 4);
         // One that is about to be written is not written at all.
-        superfluous.iter().for_each(|name| self.values.remove(name));
+        superfluous.iter().for_each(|name| values.remove(name));
         gone.extend(superfluous);
         self.index = Some(index);
         Ok(gone)

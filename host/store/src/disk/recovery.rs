@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_kube::node_name;
 
 use super::aside::{Aside, online};
-use super::config::{DiskConfig, OpenStorage};
+use super::config::{DiskConfig, OpenStorage, create_parent};
 use super::database::{Database, open_storage};
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
@@ -46,6 +46,7 @@ pub(super) fn open(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
+    is_verified: bool,
 ) -> Result<Opened, DiskError> {
     if !config.path.exists()
         && let Some(back) = fitting(config, metrics, cluster)
@@ -53,7 +54,17 @@ pub(super) fn open(
         std::fs::rename(&back, &config.path)?;
         tracing::info!(file = %back.display(), "a watch cache that was set aside fits, and is used again");
     }
-    open_storage_of(config, &config.storage, metrics, cluster)
+    let database = Database::open(open_storage(&*config.storage)?, metrics.clone(), !is_verified)?;
+    identified(database, config, cluster)
+}
+
+/// Verifies the file without a change of it. It can be read then.
+pub(super) fn verify(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+) -> Result<Database, DiskError> {
+    Ok(open_storage_of(config, &config.readable, metrics, cluster)?.database)
 }
 
 /// Opens the file to read from it while it cannot be written, or one that was set aside and fits. What is written goes to memory.
@@ -76,6 +87,10 @@ fn open_storage_of(
     cluster: Option<&str>,
 ) -> Result<Opened, DiskError> {
     let database = Database::open(open_storage(&**storage)?, metrics.clone(), true)?;
+    identified(database, config, cluster)
+}
+
+fn identified(database: Database, config: &DiskConfig, cluster: Option<&str>) -> Result<Opened, DiskError> {
     match identify(&database, config, cluster) {
         Ok((rows, cluster, damaged)) => Ok(Opened { database, rows, cluster, damaged }),
         Err(error) => {
@@ -87,22 +102,32 @@ fn open_storage_of(
 
 type Content = (BTreeMap<u64, StoreRow>, Option<String>, Vec<(u64, DiskError)>);
 
-fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> Result<Content, DiskError> {
+/// Verifies that a file is of this release, of this node, and of this cluster, if its identity is known. Returns whether nothing
+/// was written to it.
+pub(super) fn check(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> Result<bool, DiskError> {
     let (format, node) = (database.meta("format")?, database.meta("node")?);
-    match (format.as_deref(), node) {
-        (None, None) => database.write(|batch| {
-            batch.put_meta("format", FORMAT)?;
-            batch.put_meta("node", &config.node_name)
-        })?,
+    let is_new = match (format.as_deref(), node) {
+        (None, None) => true,
         // Older releases took the name as it was given.
-        (Some(FORMAT), Some(node)) if node_name(&node).as_ref() == Ok(&config.node_name) => {}
+        (Some(FORMAT), Some(node)) if node_name(&node).as_ref() == Ok(&config.node_name) => false,
         (Some(FORMAT), Some(node)) => return Err(DiskError::OtherNode(node)),
         (format, _) => return Err(DiskError::Format(format!("{:?}", format.unwrap_or_default()))),
-    }
+    };
     match (database.meta("cluster")?, cluster) {
-        (Some(known), Some(cluster)) if known != cluster => return Err(DiskError::OtherCluster(known)),
-        (None, Some(cluster)) => database.write(|batch| batch.put_meta("cluster", cluster))?,
-        _ => {}
+        (Some(known), Some(cluster)) if known != cluster => Err(DiskError::OtherCluster(known)),
+        _ => Ok(is_new),
+    }
+}
+
+fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> Result<Content, DiskError> {
+    if check(database, config, cluster)? {
+        database.write(|batch| {
+            batch.put_meta("format", FORMAT)?;
+            batch.put_meta("node", &config.node_name)
+        })?;
+    }
+    if let (None, Some(cluster)) = (database.meta("cluster")?, cluster) {
+        database.write(|batch| batch.put_meta("cluster", cluster))?;
     }
     let (mut rows, mut damaged) = (BTreeMap::new(), Vec::new());
     for (id, blob) in database.stores()? {
@@ -187,6 +212,21 @@ pub(super) fn replace(
     Ok(opened)
 }
 
+/// Writes the open file, which is not at its path any more, anew in full. What is in its place is set aside.
+pub(super) fn rewrite(
+    config: &DiskConfig,
+    metrics: &Arc<DiskMetrics>,
+    cluster: Option<&str>,
+    database: &Database,
+) -> Result<Database, DiskError> {
+    let aside = Aside::of(&config.path);
+    let successor = aside.successor();
+    create_parent(&successor)?;
+    database.copy_to(&successor)?;
+    aside.exchange(&DiskError::Moved, Some(&successor))?;
+    Ok(open_storage_of(config, &config.storage, metrics, cluster)?.database)
+}
+
 /// Writes a new file with these stores and values.
 fn create(
     config: &DiskConfig,
@@ -195,7 +235,7 @@ fn create(
     salvaged: &Salvage,
 ) -> Result<(), DiskError> {
     let storage = open_storage(&*config.storage)?;
-    storage.set_len(0)?;
+    storage.backend.set_len(0)?;
     drop(storage);
     let opened = open_storage_of(config, &config.storage, metrics, cluster)?;
     let written = opened.database.write(|batch| {

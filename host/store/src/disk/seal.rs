@@ -3,7 +3,7 @@
 //! Each blob is bound to its place (store, sequence number, key): a blob that appears elsewhere does not unseal.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use flate2::Compression;
@@ -12,6 +12,7 @@ use flate2::write::DeflateEncoder;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest::{Context, SHA256};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use rustix::fs::OFlags;
 
 use super::config::KeyFile;
 use super::error::DiskError;
@@ -81,8 +82,13 @@ impl CacheKey {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = std::fs::File::open(path)?;
+    // Opening a pipe would wait for somebody who writes to it.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
     check(metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw()).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
     file.take(1024).read_to_end(&mut bytes)?;

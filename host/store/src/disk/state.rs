@@ -1,7 +1,7 @@
 //! The cache on disk as one thread at a time uses it: the open file, or why there is none, and what is in it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -12,11 +12,11 @@ use super::database::Database;
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
 use super::persisted::Persisted;
+use super::reading::{Reading, lock};
 use super::recovery;
 use super::seal::CacheKey;
 use super::store_row::StoreRow;
 use super::value_index::ValueIndex;
-use super::waiting::WaitingValues;
 use crate::cache::{ObjectFormat, Snapshot};
 use weir_upstream::clock;
 
@@ -35,10 +35,8 @@ pub(super) struct DiskState {
     pub(super) rows: BTreeMap<u64, StoreRow>,
     /// The stores that are read or written.
     pub(super) open: HashMap<StoreName, Persisted>,
-    /// The values that the next commit writes.
-    pub(super) values: WaitingValues,
-    /// What came since: it does not wait for the file.
-    pub(super) waiting: Arc<Mutex<WaitingValues>>,
+    /// What is read beside this, and the values that the next commit writes.
+    pub(super) reading: Arc<Reading>,
     /// The values on disk; `None` until the file is open.
     pub(super) index: Option<ValueIndex>,
     /// The stores that did not fit, with the bytes that they had.
@@ -50,6 +48,8 @@ pub(super) struct DiskState {
     /// Whether the daemon talks to another cluster than the one that the file was of when it was opened.
     pub(super) foreign: bool,
     pub(super) compacted: Option<Instant>,
+    /// When the file was written anew because it was not at its path any more.
+    pub(super) rewritten: Option<Instant>,
     /// When the time that files were set aside for was counted.
     pub(super) tended: Option<Instant>,
     /// When expired values were removed.
@@ -73,20 +73,21 @@ pub(super) struct DiskState {
 
 impl DiskState {
     pub(super) fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Self {
+        let reading = Arc::new(Reading::new(config.clone()));
         Self {
             config,
             metrics,
+            reading,
             database: None,
             rows: BTreeMap::new(),
             open: HashMap::new(),
-            values: WaitingValues::default(),
-            waiting: Arc::default(),
             index: None,
             too_large: HashMap::new(),
             cluster: None,
             confirmed: None,
             foreign: false,
             compacted: None,
+            rewritten: None,
             tended: None,
             swept: None,
             key: None,
@@ -154,7 +155,8 @@ impl DiskState {
         let opened = match self.damage.take() {
             Some(error) => Err(error),
             None => {
-                let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref());
+                let is_verified = self.verify_first();
+                let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified);
                 opened.inspect_err(|error| self.report(&self.config.file_name(), error))
             }
         };
@@ -177,13 +179,32 @@ impl DiskState {
                 }
                 self.rows = opened.rows;
                 self.cluster = opened.cluster;
+                self.reading.read_from(&opened.database);
                 Some(opened.database)
             }
             Err(error) => {
+                if matches!(error, DiskError::Locked) {
+                    // What another process writes changes while it is read.
+                    self.reading.not_verified();
+                }
                 self.suspend(error);
                 self.may_be_read.then(|| self.open_readable()).flatten()
             }
         }
+    }
+
+    /// Verifies the file before it is opened to be written: what is read must not wait for a disk that is slow to write, or
+    /// hangs. Returns whether that has succeeded.
+    fn verify_first(&self) -> bool {
+        if !self.reading.is_unverified() {
+            return false;
+        }
+        let verified = recovery::verify(&self.config, &self.metrics, self.confirmed.as_deref());
+        match &verified {
+            Ok(database) => self.reading.read_from(database),
+            Err(_) => self.reading.not_verified(),
+        }
+        verified.is_ok()
     }
 
     /// Opens the file to read from it. Nothing that shows then is done anything about before it can be written.
@@ -194,7 +215,13 @@ impl DiskState {
         let opened = opened.ok()?;
         self.is_read_only = true;
         (self.rows, self.cluster) = (opened.rows, opened.cluster);
+        self.reading.read_from(&opened.database);
         Some(opened.database)
+    }
+
+    /// Whether the file is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.database.is_some()
     }
 
     /// Closes the file for good.
@@ -239,11 +266,6 @@ impl DiskState {
         if std::mem::take(&mut self.failures) > 0 {
             self.reported.clear();
         }
-    }
-
-    /// The values that came since the last commit.
-    pub(super) fn waiting(&self) -> MutexGuard<'_, WaitingValues> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Logs an error once, and counts it.
@@ -354,8 +376,9 @@ impl DiskState {
             database.close();
         }
         self.forget_content();
-        self.values.clear();
-        self.waiting().clear();
+        lock(&self.reading.writing).clear();
+        lock(&self.reading.waiting).clear();
+        drop(self.reading.take_restored());
         self.damage = Some(error);
         self.with_database(|_, _| Ok(()));
     }

@@ -1,11 +1,13 @@
 //! What of the stores that are in use is on disk, for reports. Reading it never waits for the file.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::config::StoreName;
+use super::reading::lock;
 use super::state::{DiskState, unix_seconds};
+use super::store_row::StoreRow;
 
 /// One store on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +38,26 @@ pub(super) struct StoresOnDisk(Mutex<BTreeMap<StoreName, DiskStoreStatus>>);
 
 impl StoresOnDisk {
     pub(super) fn update(&self, state: &DiskState) {
-        let rows = state.open.values().map(|persisted| &persisted.row);
-        let committed = rows.filter(|row| row.used > 0).map(|row| {
-            let (version, objects, bytes) = (row.version, row.objects, row.bytes);
-            (row.name.clone(), DiskStoreStatus { version, objects, bytes, refused: row.refused, committed: row.used })
-        });
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = committed.collect();
+        // Locked first: what is read meanwhile is in the one or in the other.
+        let mut on_disk = lock(&self.0);
+        let restored = lock(&state.reading.restored);
+        let rows = restored.values().chain(state.open.values()).map(|persisted| &persisted.row);
+        *on_disk = rows.filter_map(status).collect();
+    }
+
+    /// Adds a store that was read.
+    pub(super) fn add(&self, row: &StoreRow) {
+        lock(&self.0).extend(status(row));
     }
 
     pub(super) fn get(&self, name: &StoreName) -> Option<DiskStoreStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+        lock(&self.0).get(name).copied()
     }
+}
+
+/// The status of a store that was committed.
+fn status(row: &StoreRow) -> Option<(StoreName, DiskStoreStatus)> {
+    let (version, objects, bytes) = (row.version, row.objects, row.bytes);
+    let status = DiskStoreStatus { version, objects, bytes, refused: row.refused, committed: row.used };
+    (row.used > 0).then(|| (row.name.clone(), status))
 }

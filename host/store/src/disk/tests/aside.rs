@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_upstream::clock;
 
 use super::*;
+use crate::disk::reading::lock;
 use crate::disk::values::PendingValue;
 use crate::disk::{CachedValue, DiskCache};
 
@@ -58,7 +59,8 @@ fn a_second_wrong_name_costs_nothing_either() {
         let mut state = start(&folder, wrong);
         // What the daemon keeps for itself offline: the last good configuration.
         let value = CachedValue { bytes: b"{}".to_vec(), expires: clock::now() + Duration::from_secs(3600) };
-        state.values.insert("configuration/file/x".into(), Some(PendingValue { value, confidential: false }));
+        lock(&state.reading.writing)
+            .insert("configuration/file/x".into(), Some(PendingValue { value, confidential: false }));
         state.commit(&[], true);
     }
     assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept.clone()));
@@ -99,7 +101,7 @@ fn what_is_whole_of_a_damaged_file_is_taken_over_also_after_a_full_disk() {
         std::fs::write(&file, &damaged).unwrap();
         let config = DiskConfig::new(&folder.path().join("cache"), "edge-a");
         let is_damaged = matches!(
-            crate::disk::recovery::open(&config, &Arc::default(), None),
+            crate::disk::recovery::open(&config, &Arc::default(), None, false),
             Err(crate::disk::DiskError::Damaged(_))
         );
         is_damaged.then_some(damaged)
@@ -174,6 +176,29 @@ async fn what_was_set_aside_goes_after_a_day_online() {
     state.confirmed = Some("one".to_owned());
     tend(&mut state, 2).await;
     assert!(!place(&folder, "node").exists(), "also over a restart");
+}
+
+/// A roll-back finds it for a day.
+#[tokio::test(start_paused = true)]
+async fn the_directory_of_an_earlier_release_goes_after_a_day_online() {
+    let (folder, _) = kept();
+    let former = folder.path().join("former/cache");
+    std::fs::create_dir_all(former.join("code")).unwrap();
+    std::fs::write(former.with_extension("key"), "key").unwrap();
+    let config = DiskConfig::new(&folder.path().join("cache"), "edge-a");
+    let mut state = open_with(DiskConfig { former: Some(former.clone()), ..config });
+    let tend = async |state: &mut DiskState, hours: u32| {
+        for _ in 0..hours * 6 {
+            state.commit(&[], true);
+            tokio::time::advance(Duration::from_secs(600)).await;
+        }
+    };
+    tend(&mut state, 48).await;
+    state.confirmed = Some("one".to_owned());
+    tend(&mut state, 23).await;
+    assert!(former.join("code").exists() && former.with_extension("key").exists());
+    tend(&mut state, 2).await;
+    assert!(!former.exists() && !former.with_extension("key").exists() && folder.path().join("former").exists());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! A storage in memory that records what is written, and that fails on demand.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use redb::StorageBackend;
 
@@ -23,11 +24,47 @@ pub(super) struct MemoryStorage {
     pub(super) log: Mutex<Vec<StorageOperation>>,
     /// The capacity of the disk.
     pub(super) capacity: AtomicU64,
+    /// Held while no write gets to the disk.
+    pub(super) sync: Gate,
+}
+
+/// What waits until it is let through.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// Whether it is shut, and how many wait.
+    state: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub(super) fn shut(&self, is_shut: bool) {
+        self.state.lock().unwrap().0 = is_shut;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        self.changed.notify_all();
+        // A test in which somebody waits for this one would not end.
+        let (mut state, _) = self.changed.wait_timeout_while(state, Duration::from_secs(20), |state| state.0).unwrap();
+        state.1 -= 1;
+    }
+
+    /// Waits until somebody waits.
+    pub(super) fn reached(&self) {
+        drop(self.changed.wait_while(self.state.lock().unwrap(), |state| state.1 == 0).unwrap());
+    }
 }
 
 impl MemoryStorage {
     pub(super) fn new(data: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { data: Mutex::new(data), log: Mutex::default(), capacity: AtomicU64::new(u64::MAX) })
+        Arc::new(Self {
+            data: Mutex::new(data),
+            log: Mutex::default(),
+            capacity: AtomicU64::new(u64::MAX),
+            sync: Gate::default(),
+        })
     }
 
     /// A cache on this storage.
@@ -35,8 +72,8 @@ impl MemoryStorage {
         let (storage, readable) = (self.clone(), self.clone());
         let config = DiskConfig::new(Path::new("/nonexistent"), "node");
         DiskConfig {
-            storage: Arc::new(move || Ok(storage.clone())),
-            readable: Arc::new(move || Ok(Arc::new(Overlay::new(readable.clone())?))),
+            storage: Arc::new(move || Ok(storage.clone().into())),
+            readable: Arc::new(move || Ok(Arc::new(Overlay::new(readable.clone())?).into())),
             ..config
         }
     }
@@ -89,6 +126,7 @@ impl StorageBackend for MemoryStorage {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.sync.pass();
         self.operate(StorageOperation::Sync)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::storage::MemoryStorage;
 use super::*;
+use crate::disk::reading::lock;
 use crate::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
 
@@ -59,7 +60,7 @@ fn the_values_that_expire_first_make_room_at_each_commit() {
     for (name, seconds) in [("node/a", 300_i64), ("client/o/b", 500), ("node/c", 200), ("node/d", 400)] {
         let value = CachedValue { bytes: noise(seconds.unsigned_abs(), 4000), ..value(b"", seconds) };
         let pending = crate::disk::values::PendingValue { value, confidential: false };
-        state.waiting().insert(name.into(), Some(pending));
+        lock(&state.reading.waiting).insert(name.into(), Some(pending));
         state.commit(&[], false);
     }
     let names = ["node/a", "client/o/b", "node/c", "node/d"];

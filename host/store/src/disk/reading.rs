@@ -1,0 +1,204 @@
+//! Reads of the cache that do not wait for the thread that writes: neither for a commit, nor, at the start, until all of a
+//! large file is verified.
+//!
+//! While the file is verified, it is read as it is: each store and value is sealed, so that what is read is what was written, or
+//! counts as not read. What is not found then is looked for again once the file is verified.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::aside::Aside;
+use super::config::{Confidentiality, DiskConfig, StoreName};
+use super::database::{Database, open_storage};
+use super::error::DiskError;
+use super::persisted::Persisted;
+use super::recovery;
+use super::seal::CacheKey;
+use super::store_row::StoreRow;
+use super::store_status::StoresOnDisk;
+use super::values::{CachedValue, is_confidential, unseal_value};
+use super::waiting::WaitingValues;
+use crate::cache::Snapshot;
+
+/// How long a read waits for the file to be verified before it looks whether somebody is about to.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// What is read beside the thread that writes.
+pub(super) struct Reading {
+    config: DiskConfig,
+    source: Mutex<Source>,
+    /// Signalled when the file is verified, or cannot be.
+    changed: Condvar,
+    /// The uid of the cluster that the daemon talks to, once known.
+    confirmed: Mutex<Option<String>>,
+    /// What was read, for the next commit to continue from.
+    pub(super) restored: Mutex<HashMap<StoreName, Persisted>>,
+    /// What of the stores in use is on disk.
+    pub(super) on_disk: StoresOnDisk,
+    /// The values that wait for a commit, for callers that must not wait for the file.
+    pub(super) waiting: Mutex<WaitingValues>,
+    /// The values that a commit writes.
+    pub(super) writing: Mutex<WaitingValues>,
+}
+
+/// Where reads come from.
+enum Source {
+    /// The file was not opened yet.
+    Unopened,
+    /// There is none.
+    Empty,
+    /// It is not verified yet.
+    Unverified(Database),
+    /// It cannot be read before it is verified.
+    Unreadable,
+    /// It cannot be read before it is opened to be written, which mends or replaces it.
+    Damaged,
+    Verified(Database),
+}
+
+/// The file to read.
+struct Readable {
+    database: Database,
+    is_verified: bool,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Reading {
+    pub(super) fn new(config: DiskConfig) -> Self {
+        Self {
+            config,
+            source: Mutex::new(Source::Unopened),
+            changed: Condvar::new(),
+            confirmed: Mutex::default(),
+            restored: Mutex::default(),
+            on_disk: StoresOnDisk::default(),
+            waiting: Mutex::default(),
+            writing: Mutex::default(),
+        }
+    }
+
+    /// Reads come from this file from now on. It is verified.
+    pub(super) fn read_from(&self, database: &Database) {
+        self.put_source(Source::Verified(database.clone()));
+    }
+
+    /// Notes that the file is not what it should be.
+    pub(super) fn not_verified(&self) {
+        let is_empty = matches!(self.open_unverified(), Source::Empty);
+        self.put_source(if is_empty { Source::Empty } else { Source::Damaged });
+    }
+
+    fn put_source(&self, source: Source) {
+        let before = std::mem::replace(&mut *lock(&self.source), source);
+        self.changed.notify_all();
+        if let Source::Unverified(before) | Source::Verified(before) = before {
+            before.close();
+        }
+    }
+
+    /// Whether nobody has tried to verify the file yet.
+    pub(super) fn is_unverified(&self) -> bool {
+        !matches!(*lock(&self.source), Source::Verified(_) | Source::Damaged)
+    }
+
+    /// Waits a moment for the file to be verified. Returns whether it is, or cannot be.
+    pub(super) fn wait(&self) -> bool {
+        let is_unverified = |source: &mut Source| !matches!(source, Source::Verified(_) | Source::Damaged);
+        let waited = self.changed.wait_timeout_while(lock(&self.source), MOMENT, is_unverified);
+        !waited.is_ok_and(|(_, waited)| waited.timed_out())
+    }
+
+    /// Notes the cluster: nothing of another one is read.
+    pub(super) fn confirm_cluster(&self, uid: &str) {
+        *lock(&self.confirmed) = Some(uid.to_owned());
+    }
+
+    /// The stores that were read since the last call.
+    pub(super) fn take_restored(&self) -> HashMap<StoreName, Persisted> {
+        std::mem::take(&mut *lock(&self.restored))
+    }
+
+    fn open_unverified(&self) -> Source {
+        match open_storage(&*self.config.readable).and_then(Database::open_unverified) {
+            Ok(database) => Source::Unverified(database),
+            Err(DiskError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                let is_empty = Aside::of(&self.config.path).candidates(true).next().is_none();
+                if is_empty { Source::Empty } else { Source::Unreadable }
+            }
+            Err(_) => Source::Unreadable,
+        }
+    }
+
+    /// The file to read; `None` if that has to wait, and `Some(None)` if there is none.
+    fn readable(&self) -> Option<Option<Readable>> {
+        let mut source = lock(&self.source);
+        if matches!(*source, Source::Unopened) {
+            *source = self.open_unverified();
+        }
+        let readable = match &*source {
+            Source::Unverified(database) => Readable { database: database.clone(), is_verified: false },
+            Source::Verified(database) => Readable { database: database.clone(), is_verified: true },
+            Source::Empty => return Some(None),
+            Source::Unopened | Source::Unreadable | Source::Damaged => return None,
+        };
+        drop(source);
+        let confirmed = lock(&self.confirmed).clone();
+        recovery::check(&readable.database, &self.config, confirmed.as_deref()).ok()?;
+        Some(Some(readable))
+    }
+
+    /// Reads a store; `None` if that has to wait for the file.
+    pub(super) fn load(&self, name: &StoreName, confidentiality: Confidentiality) -> Option<Option<Snapshot>> {
+        let Some(Readable { database, is_verified }) = self.readable()? else { return Some(None) };
+        if let Some(restored) = lock(&self.restored).get(name) {
+            return Some(Some(restored.snapshot()));
+        }
+        let rows = database.stores().ok()?.into_iter();
+        let rows = rows.filter_map(|(id, blob)| Some((id, StoreRow::unseal(id, &blob).ok()?)));
+        let mut rows = rows.filter(|(_, row)| row.name == *name).peekable();
+        if rows.peek().is_none() && is_verified {
+            return Some(None);
+        }
+        let key = match confidentiality {
+            Confidentiality::Plain => None,
+            Confidentiality::Encrypted => Some(self.key()?),
+        };
+        let id_of_key = key.as_ref().map(|key| &key.id);
+        let (id, row) = rows.find(|(_, row)| row.key.as_ref() == id_of_key)?;
+        let loaded = Persisted::load(&database, id, row, key.as_ref()).ok()?;
+        let (snapshot, row) = (loaded.snapshot(), loaded.row.clone());
+        lock(&self.restored).insert(name.clone(), loaded);
+        self.on_disk.add(&row);
+        Some(Some(snapshot))
+    }
+
+    /// A value that has not expired; `None` if that has to wait for the file.
+    pub(super) fn value(&self, name: &str) -> Option<Option<CachedValue>> {
+        if let Some(pending) = self.pending(name) {
+            return Some(pending);
+        }
+        let Some(Readable { database, is_verified }) = self.readable()? else { return Some(None) };
+        let Some(blob) = database.value(name).ok()? else { return is_verified.then_some(None) };
+        let key = if is_confidential(&blob) { Some(self.key()?) } else { None };
+        let value = unseal_value(name, &blob, key.as_ref()).ok()?;
+        Some(Some(value).filter(|value| !value.is_expired()))
+    }
+
+    /// A value that is not on disk yet; `Some(None)` if it is about to be removed.
+    pub(super) fn pending(&self, name: &str) -> Option<Option<CachedValue>> {
+        // In this order: values go from the one to the other while the other is locked.
+        let waiting = lock(&self.waiting).get(name).cloned();
+        let pending = waiting.or_else(|| lock(&self.writing).get(name).cloned())?;
+        Some(pending.map(|pending| pending.value).filter(|value| !value.is_expired()))
+    }
+
+    /// The key, if it is where it belongs: to create or move it is for the thread that writes.
+    fn key(&self) -> Option<CacheKey> {
+        let file = &self.config.key_file;
+        file.path().exists().then(|| CacheKey::load(file).ok()).flatten()
+    }
+}
