@@ -18,7 +18,7 @@ use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, AdminParts, Caches};
 use crate::api_servers::ApiServers;
-use crate::cache_directory::daemon_cache_directory;
+use crate::cache_directory::{daemon_cache_directory, former_place, take_over};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
@@ -42,6 +42,9 @@ use crate::revalidate::validate_dependencies;
 use crate::sockets::ListenSockets;
 use crate::time_file::TimeFile;
 use crate::traces::{Traces, TracesError};
+
+/// How long the end waits for threads that use the disk.
+const END: Duration = Duration::from_secs(1);
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +108,10 @@ pub fn serve(mut config: ServeConfig) -> Result<(), ServeError> {
     // Client connections have threads of their own (`Workers`). This runtime is for all other tasks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();
-    let result = runtime.map_err(system("cannot start the tokio runtime"))?.block_on(run(config));
+    let runtime = runtime.map_err(system("cannot start the tokio runtime"))?;
+    let result = runtime.block_on(run(config));
+    // Without a limit this waits for threads that wait for a disk that does not answer.
+    runtime.shutdown_timeout(END);
     traces.end();
     result
 }
@@ -134,6 +140,11 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         tasks.spawn_until_stop(address.run().instrument(tracing::info_span!("pods")));
     }
 
+    if let Some(directory) = config.cache_dir.clone()
+        && let Some(former) = former_place(&directory)
+    {
+        config.put_cache_dir(take_over(&former, directory));
+    }
     // Checked before anything in it is read.
     let cache = daemon_cache_directory(&mut config);
     let (cache, _temporary) = cache.map_err(system("--cache-dir cannot be used"))?;
@@ -279,12 +290,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     }
     // Connections end within the drain timeout. The rest is for tasks that end after them.
     let drained = tasks.drain(config.drain + Duration::from_millis(500)).await;
-    if let Some(file) = time_file {
-        file.save();
-    }
-    if let Some(disk) = disk {
-        close_disk(&disk).await;
-    }
+    close_disk(disk, time_file).await;
     if drained {
         tracing::info!("stopped");
     } else {

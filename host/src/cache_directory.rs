@@ -1,10 +1,14 @@
 //! The cache directory. It has compiled code, which the daemon maps, and permissions of clients, so it must belong to the
 //! daemon alone.
 
+mod former;
+mod tidy;
+
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::former::{former_place, take_over};
 use crate::config::ServeConfig;
 
 /// The permissions of group and others to write.
@@ -40,6 +44,7 @@ pub(crate) fn cache_directory(configured: Option<PathBuf>) -> io::Result<(PathBu
     if let Some(path) = configured {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         check_owner(&path)?;
+        tidy::tidy(&path);
         return Ok((path, None));
     }
     // The root of a container may be read-only.
@@ -48,21 +53,15 @@ pub(crate) fn cache_directory(configured: Option<PathBuf>) -> io::Result<(PathBu
     Ok((temporary.path().to_owned(), Some(temporary)))
 }
 
-/// Checks the directory, and what the daemon keeps in it.
+/// Checks that the directory is the daemon's alone. What is in it was then put there by this user, or by root.
 fn check_owner(path: &Path) -> io::Result<()> {
-    let own = rustix::process::geteuid().as_raw();
-    for path in [path.to_owned(), path.join("code"), path.join("compiled")] {
-        let metadata = match path.metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            metadata => metadata?,
-        };
-        let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-        if owner != own || mode & OTHERS_WRITE != 0 {
-            let path = path.display();
-            return Err(io::Error::other(format!(
-                "{path} belongs to uid {owner} with mode {mode:o}: it must belong to uid {own}, and nobody else may write to it"
-            )));
-        }
+    let (own, metadata) = (rustix::process::geteuid().as_raw(), path.metadata()?);
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    if owner != own || mode & OTHERS_WRITE != 0 {
+        let path = path.display();
+        return Err(io::Error::other(format!(
+            "{path} belongs to uid {owner} with mode {mode:o}: it must belong to uid {own}, and nobody else may write to it"
+        )));
     }
     Ok(())
 }
@@ -85,9 +84,8 @@ mod tests {
             let checked = cache_directory(Some(path.clone()));
             assert_eq!(checked.is_ok(), accepted, "{mode:o}");
         }
-        std::fs::create_dir(path.join("code")).unwrap();
-        allow(&path.join("code"), 0o777);
+        allow(&path, 0o777);
         let error = cache_directory(Some(path)).unwrap_err().to_string();
-        assert!(error.contains("new/cache/code belongs to uid") && error.contains("mode 777"), "{error}");
+        assert!(error.contains("new/cache belongs to uid") && error.contains("mode 777"), "{error}");
     }
 }

@@ -9,7 +9,9 @@ use tracing::Instrument;
 use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics};
 use weir_upstream::{BackOff, Connectivity, Tasks, error_report};
 
+use crate::cache_directory::former_place;
 use crate::config::ServeConfig;
+use crate::time_file::TimeFile;
 
 /// The namespace whose uid identifies a cluster: it exists in each, and cannot be deleted.
 const IDENTITY: &str = "kube-system";
@@ -32,6 +34,7 @@ pub(crate) fn open_disk(
     let flags = config.disk_cache.as_ref()?;
     let settings = DiskConfig::new(&flags.directory, &config.node_name).with_key_file(flags.key_file.clone());
     let mut settings = settings.with_key_dir(flags.key_dir.as_deref());
+    settings.former = former_place(&flags.directory);
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
     settings.commit_bytes = flags.commit_size;
@@ -43,10 +46,16 @@ pub(crate) fn open_disk(
     Some(disk)
 }
 
-/// Commits what has changed since the last commit.
-pub(crate) async fn close_disk(disk: &Arc<DiskCache>) {
-    if tokio::time::timeout(FLUSH, disk.close()).await.is_err() {
-        tracing::warn!(timeout = ?FLUSH, "the last changes were not committed to the watch cache on disk");
+/// Commits what has changed since the last commit, and saves the time of day.
+pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<TimeFile>) {
+    let save = tokio::task::spawn_blocking(move || time_file.map(|file| file.save()));
+    let close = async {
+        if let Some(disk) = disk {
+            disk.close().await;
+        }
+    };
+    if tokio::time::timeout(FLUSH, async { tokio::join!(save, close) }).await.is_err() {
+        tracing::warn!(timeout = ?FLUSH, "the disk is slow or hangs: the last changes were not committed to the watch cache on disk");
     }
 }
 

@@ -190,15 +190,16 @@ fn a_replaced_pod_finds_the_serving_certificate_of_its_predecessor() {
         let spec = if file == "daemonset.yaml" { &manifest["spec"]["template"]["spec"] } else { &manifest["spec"] };
         let volumes = spec["volumes"].as_array().unwrap();
         let cache = volumes.iter().find(|volume| volume["name"] == "cache").unwrap();
-        assert_eq!(cache["hostPath"]["path"], "/var/cache/weir", "{file}");
-        // A copy of the one without the other is useless.
-        let key = volumes.iter().find(|volume| volume["name"] == "cache-key").unwrap();
-        assert_eq!(key["hostPath"]["path"], "/var/lib/weir", "{file}");
+        assert_eq!(cache["hostPath"]["path"], "/var/lib/weir", "{file}");
+        // Where earlier versions had it.
+        let former = volumes.iter().find(|volume| volume["name"] == "former-cache").unwrap();
+        assert_eq!(former["hostPath"]["path"], "/var/cache/weir", "{file}");
         let mounts = spec["containers"][0]["volumeMounts"].as_array().unwrap();
-        assert!(
-            mounts.iter().any(|mount| mount["name"] == "cache-key" && mount["mountPath"] == "/var/lib/weir"),
-            "{file}"
-        );
+        for (name, path) in [("cache", "/var/lib/weir"), ("former-cache", "/var/cache/weir")] {
+            assert!(mounts.iter().any(|mount| mount["name"] == name && mount["mountPath"] == path), "{file}");
+        }
+        assert!(text(file).contains("--cache-dir=/var/lib/weir/cache\n"), "{file}");
+        // A copy of the one without the other is useless.
         assert!(text(file).contains("--cache-key-dir=/var/lib/weir\n"), "{file}");
     }
 }

@@ -184,7 +184,7 @@ impl World<'_> {
             .admin
             .wait("the static pod is gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
         // The state of a node that never ran Weir.
-        std::fs::remove_file("/var/cache/weir/cache/serving-certificate.pem").unwrap();
+        std::fs::remove_file("/var/lib/weir/cache/serving-certificate.pem").unwrap();
         let folder = deploy("kustomization.yaml").parent().unwrap().display().to_string();
         self.admin.run(&["apply", "-k", &folder]);
         self.admin.run(&["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"]);

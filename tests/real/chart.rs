@@ -108,7 +108,7 @@ fn deployed(plane: &Plane) -> Setup {
             ("--token-file", path) if path.starts_with(account) => continue,
             ("--client-ca-file", "/client-ca/client-ca.crt") => own(plane.ca()),
             ("--modules-dir", "/modules") => own(built::modules()),
-            ("--cache-dir", "/var/cache/weir/cache") | ("--cache-key-dir", "/var/lib/weir") => continue,
+            ("--cache-dir", "/var/lib/weir/cache") | ("--cache-key-dir", "/var/lib/weir") => continue,
             (_, value) => value.to_owned(),
         };
         arguments.push((flag.to_owned(), value));

@@ -158,6 +158,14 @@ pub enum LogFormat {
 const DEFAULT_NODE_CREDENTIAL_UIDS: [u32; 1] = [0];
 
 impl ServeConfig {
+    /// Uses another cache directory.
+    pub(crate) fn put_cache_dir(&mut self, directory: PathBuf) {
+        if let Some(disk) = &mut self.disk_cache {
+            disk.directory.clone_from(&directory);
+        }
+        self.cache_dir = Some(directory);
+    }
+
     pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut errors = Vec::new();
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);

@@ -70,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 --config-map={{ .Release.Namespace }}/weir-filters
 --modules-dir={{ if eq .Values.install "systemd" }}/usr/local/lib/weir/modules{{ else }}/modules{{ end }}
---cache-dir=/var/cache/weir/cache
+--cache-dir=/var/lib/weir/cache
 --cache-key-dir=/var/lib/weir
 {{- if kindIs "slice" .Values.cache.resources }}
 --cache-resources={{ join "," .Values.cache.resources }}

@@ -29,8 +29,8 @@ spec:
       resources: {{- toYaml .Values.resources | nindent 8 }}
       securityContext: {{- include "weir.containerSecurity" . | nindent 8 }}
       volumeMounts:
-        - {name: cache, mountPath: /var/cache/weir}
-        - {name: cache-key, mountPath: /var/lib/weir}
+        - {name: cache, mountPath: /var/lib/weir}
+        - {name: former-cache, mountPath: /var/cache/weir}
         - {name: config, mountPath: /etc/weir, readOnly: true}
         - {name: kubelet-conf, mountPath: /etc/kubernetes/kubelet.conf, readOnly: true}
         - {name: ca, mountPath: /etc/kubernetes/pki/ca.crt, readOnly: true}
@@ -39,9 +39,9 @@ spec:
     # A replaced pod serves at once, also without the API server. Weir trusts what it reads here.
     - name: cache
       hostPath: {path: {{ .Values.cache.hostPath }}, type: DirectoryOrCreate}
-    # The key that encrypts Secrets and tokens in the watch caches, apart from them.
-    - name: cache-key
-      hostPath: {path: {{ .Values.cache.keyHostPath }}, type: DirectoryOrCreate}
+    # Where earlier versions had the cache. The first start copies it; a day later it goes.
+    - name: former-cache
+      hostPath: {path: {{ .Values.cache.formerHostPath }}, type: DirectoryOrCreate}
     - name: config
       hostPath: {path: /etc/weir, type: Directory}
     - name: kubelet-conf

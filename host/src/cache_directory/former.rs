@@ -1,0 +1,128 @@
+//! Takes the cache directory over from where an earlier release had it.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use super::check_owner;
+
+/// Where the manifests had the cache directory before: what cleans the disk deletes below it.
+const FORMER: &str = "/var/cache/weir";
+/// Where they have it.
+const PRESENT: &str = "/var/lib/weir";
+
+/// Where an earlier release had this cache directory.
+pub(crate) fn former_place(directory: &Path) -> Option<PathBuf> {
+    let below = directory.strip_prefix(PRESENT).ok()?;
+    Some(Path::new(FORMER).join(below))
+}
+
+/// Copies what an earlier release has left in another place, if this directory does not exist yet. The original stays for a
+/// roll-back. Returns the directory to use: the former one if it cannot be copied.
+pub(crate) fn take_over(former: &Path, directory: PathBuf) -> PathBuf {
+    let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+    if is_there(&directory) || !is_there(former) {
+        return directory;
+    }
+    let (from, to) = (former.display(), directory.display());
+    match check_owner(former).and_then(|()| copy_directory(former, &directory)) {
+        Ok(()) => {
+            tracing::info!(%from, %to, "the cache directory was copied from its former place, where it stays for a day");
+            directory
+        }
+        Err(error) if check_owner(former).is_ok() => {
+            tracing::warn!(%from, %to, %error, "the cache directory cannot be copied from its former place, which is used on");
+            former.to_owned()
+        }
+        Err(error) => {
+            tracing::warn!(%from, %to, %error, "nothing is taken over from the former place of the cache directory");
+            directory
+        }
+    }
+}
+
+/// Copies a directory and the key beside it. The copy has its name when it is complete and on disk.
+fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+    let beside = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let (part, key) = (beside(to, ".part"), beside(to, ".key"));
+    match std::fs::remove_dir_all(&part) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed?,
+    }
+    copy_files(from, &part)?;
+    let former_key = beside(from, ".key");
+    if former_key.is_file() && !key.exists() {
+        let copied = part.join(".key");
+        copy_file(&former_key, &copied)?;
+        std::fs::rename(copied, key)?;
+    }
+    std::fs::rename(&part, to)?;
+    std::fs::File::open(to.parent().unwrap_or(to))?.sync_all()
+}
+
+/// Copies folders and regular files; there are no others but what somebody else has put there.
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, copy) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy_files(&entry.path(), &copy)?;
+        } else if kind.is_file() {
+            copy_file(&entry.path(), &copy)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::copy(from, to)?;
+    std::fs::File::open(to)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_release_has_left_is_copied_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        assert_eq!(former_place(Path::new("/var/lib/weir/cache")), Some("/var/cache/weir/cache".into()));
+        assert_eq!(former_place(&path("cache")), None);
+        let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+        let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+        std::fs::create_dir_all(path("former/cache/code")).unwrap();
+        write("former/cache/watch-cache.redb", "first");
+        write("former/cache/code/a", "code");
+        write("former/cache.key", "key");
+        std::os::unix::fs::symlink("/etc/passwd", path("former/cache/link")).unwrap();
+        // A kill has left a part of a copy.
+        std::fs::create_dir_all(path("lib/cache.part")).unwrap();
+        write("lib/cache.part/old", "");
+        let start = || take_over(&path("former/cache"), path("lib/cache"));
+        assert_eq!(start(), path("lib/cache"));
+        assert_eq!((read("lib/cache/watch-cache.redb"), read("lib/cache/code/a")), ("first".into(), "code".into()));
+        assert_eq!((read("lib/cache.key"), read("former/cache/watch-cache.redb")), ("key".into(), "first".into()));
+        assert!(
+            !path("lib/cache/link").exists() && !path("lib/cache/old").exists() && !path("lib/cache.part").exists()
+        );
+        assert_eq!(path("lib/cache").metadata().unwrap().mode() & 0o777, 0o700);
+        write("former/cache/watch-cache.redb", "later");
+        assert_eq!(start(), path("lib/cache"));
+        assert_eq!(read("lib/cache/watch-cache.redb"), "first");
+        // The disk of the new place cannot be written.
+        write("full", "");
+        assert_eq!(take_over(&path("former/cache"), path("full/cache")), path("former/cache"));
+        // What others may have written is not trusted.
+        std::fs::set_permissions(path("former/cache"), std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(take_over(&path("former/cache"), path("other/cache")), path("other/cache"));
+        assert!(!path("other/cache").exists());
+    }
+}
