@@ -20,6 +20,7 @@ mod behaviour {
     mod deploy;
     mod diff;
     mod discovery;
+    mod disk;
     mod documents;
     mod drain;
     mod explain;

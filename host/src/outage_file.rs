@@ -7,6 +7,8 @@ use std::time::SystemTime;
 
 use weir_upstream::{Upstream, clock};
 
+use crate::time_file::read_time;
+
 /// The name of the file: one line with a time such as `2026-11-23T03:00:00.5Z`. It exists during an outage.
 const NAME: &str = "offline-since";
 
@@ -31,10 +33,8 @@ impl OutageFile {
         }
     }
 
-    /// What is not readable counts as none.
     fn read(&self) -> Option<SystemTime> {
-        let text = std::fs::read_to_string(&self.0).ok()?;
-        let since: SystemTime = text.trim().parse::<jiff::Timestamp>().ok()?.into();
+        let since: SystemTime = read_time(&self.0)?.into();
         Some(since.min(clock::now()))
     }
 

@@ -5,12 +5,32 @@ use std::time::{Duration, SystemTime};
 
 use weir_upstream::clock;
 
+use crate::bounded_file::read_file;
+
 /// The name of the file: one line with a time such as `2026-11-23T03:00:00Z`.
 const NAME: &str = "last-time";
+/// The longest such file in bytes.
+const MAX: usize = 256;
 /// How often it is written. Flash wears.
 const INTERVAL: Duration = Duration::from_secs(600);
 /// How soon after the start, until the time is known.
 const FIRST: Duration = Duration::from_secs(5);
+
+/// Reads a time from a file. One that is not readable counts as none, and is logged.
+pub(crate) fn read_time(path: &Path) -> Option<jiff::Timestamp> {
+    let text = match read_file(path, MAX) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        read => read.map_err(|error| error.to_string()),
+    };
+    let time = text.and_then(|text| {
+        let text = String::from_utf8_lossy(&text);
+        text.trim().parse().map_err(|_| "it holds no time".to_owned())
+    });
+    time.inspect_err(|reason| {
+        tracing::warn!(path = %path.display(), reason, "a time on disk cannot be read, and is done without");
+    })
+    .ok()
+}
 
 /// The file of the last known time.
 #[derive(Debug, Clone)]
@@ -20,8 +40,7 @@ impl TimeFile {
     /// Reads the file. What is not readable counts as none.
     pub(crate) fn restore(directory: &Path) -> Self {
         let file = Self(directory.join(NAME));
-        let text = std::fs::read_to_string(&file.0).unwrap_or_default();
-        if let Ok(time) = text.trim().parse::<jiff::Timestamp>() {
+        if let Some(time) = read_time(&file.0) {
             let machine = clock::now();
             clock::restore(time.into());
             if SystemTime::from(time) > machine {

@@ -31,13 +31,13 @@ impl End {
 }
 
 /// A cluster whose ConfigMap has one filter, which looks up Services, Nodes and NodePools.
-async fn cluster() -> ApiServer {
+pub(super) async fn cluster() -> ApiServer {
     let server = edge().await;
     server.store().load(&manifest(&only("servicetopology", ""))).unwrap();
     server
 }
 
-fn setup(link: &Link, cache: &Path) -> Setup {
+pub(super) fn setup(link: &Link, cache: &Path) -> Setup {
     Setup::new(&link.url())
         .bundled("servicetopology")
         .on_disk(cache)
@@ -45,7 +45,7 @@ fn setup(link: &Link, cache: &Path) -> Setup {
 }
 
 /// What kube-proxy gets: the nodes of the first slice's endpoints, and the names of the Services.
-async fn shown(client: &Client) -> (Vec<String>, Vec<String>) {
+pub(super) async fn shown(client: &Client) -> (Vec<String>, Vec<String>) {
     let list = client.json(SLICES).await;
     (nodes(&list["items"][0]), client.names(SERVICES).await)
 }

@@ -10,11 +10,14 @@ use rcgen::KeyPair;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::bounded_file::read_file;
 use crate::proxy::CertificateInfo;
 
 /// The file names in the cache directory.
 const CERTIFICATE: &str = "serving-certificate.pem";
 const PENDING_KEY: &str = "serving-certificate-request.pem";
+/// The longest of them in bytes.
+const MAX: usize = 1 << 20;
 
 /// A certificate chain with its private key.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ impl CertStore {
 
     /// Loads the stored certificate. Returns `None` if there is none, and logs one that is not usable.
     pub(super) fn load(&self) -> Option<KeyAndChain> {
-        let text = match std::fs::read_to_string(&self.path) {
+        let text = match read_text(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
@@ -88,7 +91,7 @@ impl CertStore {
 
     /// Loads the key of the certificate request that an earlier run left open. Logs a key that is not usable.
     pub(super) fn pending(&self) -> Option<KeyPair> {
-        let text = std::fs::read_to_string(&self.pending).ok()?;
+        let text = read_text(&self.pending).ok()?;
         KeyPair::from_pem(&text)
             .inspect_err(|error| {
                 tracing::warn!(path = %self.pending.display(), %error, "stored key of the certificate request is not usable");
@@ -110,6 +113,10 @@ impl CertStore {
             _ => {}
         }
     }
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_file(path, MAX)?).map_err(io::Error::other)
 }
 
 /// Replaces a file atomically, with mode 0600.

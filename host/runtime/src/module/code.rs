@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -78,17 +78,17 @@ impl CompiledCode {
     }
 
     fn is_intact(&self) -> io::Result<bool> {
-        let Some((path, digest)) = self.read_marker()? else { return Ok(false) };
-        match digest_of(&self.cache.join(&path)) {
+        let (path, digest) = match self.read_marker() {
+            Ok(marker) => marker,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return dropped(&self.marker, &error.to_string()),
+        };
+        let path = self.cache.join(&path);
+        match digest_of(&path) {
             Ok(found) if found == digest => Ok(true),
-            Ok(_) => {
-                let code = path.display();
-                tracing::warn!(%code, "compiled code on disk is not what was compiled: the module is compiled again");
-                fs::remove_file(self.cache.join(&path))?;
-                Ok(false)
-            }
+            Ok(_) => dropped(&path, "it is not what was compiled"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => dropped(&path, &error.to_string()),
         }
     }
 
@@ -113,27 +113,25 @@ impl CompiledCode {
         let digest = digest_of(code)?;
         let target = self.cache.join(path);
         fs::create_dir_all(target.parent().unwrap_or(&self.cache))?;
+        remove_folder(&target)?;
         fs::rename(code, &target)?;
         let folder = self.marker.parent().unwrap_or(&self.cache);
         fs::create_dir_all(folder)?;
         let mut marker = tempfile::NamedTempFile::new_in(folder)?;
         writeln!(marker, "{digest} {}", path.display())?;
+        remove_folder(&self.marker)?;
         marker.persist(&self.marker)?;
         Ok(())
     }
 
-    /// The path of the code below the cache, and its digest. `None` without a valid marker.
-    fn read_marker(&self) -> io::Result<Option<(PathBuf, String)>> {
+    /// The path of the code below the cache, and its digest.
+    fn read_marker(&self) -> io::Result<(PathBuf, String)> {
         let mut text = String::new();
-        match fs::File::open(&self.marker).and_then(|file| file.take(MARKER).read_to_string(&mut text)) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
-            Err(error) => return Err(error),
-        }
-        let Some((digest, path)) = text.trim_end().split_once(' ') else { return Ok(None) };
-        let is_below = Path::new(path).components().all(|part| matches!(part, std::path::Component::Normal(_)));
-        Ok(is_below.then(|| (path.into(), digest.to_owned())))
+        fs::File::open(&self.marker)?.take(MARKER).read_to_string(&mut text)?;
+        let is_below = |path: &str| Path::new(path).components().all(|it| matches!(it, Component::Normal(_)));
+        let found = text.trim_end().split_once(' ').filter(|(_, path)| is_below(path) && !path.contains('\n'));
+        let (digest, path) = found.ok_or_else(|| io::Error::other("it names no code and no digest"))?;
+        Ok((path.into(), digest.to_owned()))
     }
 
     fn remove_child(&self) -> io::Result<()> {
@@ -141,6 +139,25 @@ impl CompiledCode {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+/// Removes what cannot be used of compiled code: the module is compiled again.
+fn dropped(path: &Path, reason: &str) -> io::Result<bool> {
+    tracing::warn!(path = %path.display(), reason, "compiled code on disk cannot be used: the module is compiled again");
+    remove_folder(path)?;
+    match fs::remove_file(path) {
+        // A marker that is damaged may name what no file can be called.
+        Err(error) if fs::symlink_metadata(path).is_ok() => Err(error),
+        _ => Ok(false),
+    }
+}
+
+/// Makes room for a file where there is a folder.
+fn remove_folder(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        _ => Ok(()),
     }
 }
 
@@ -205,6 +222,23 @@ mod tests {
             assert!(!code.is_intact().unwrap(), "{bit}");
             assert!(!file.exists(), "it is not there for wasmtime");
         }
+    }
+
+    #[test]
+    fn a_marker_or_code_of_another_kind_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let (code, file) = compiled(folder.path());
+        let texts = ["weir 99.0 {}\nweir".to_owned(), format!("sha256:00 {}", "x".repeat(300)), "\0 \0".to_owned()];
+        for text in texts {
+            fs::write(&code.marker, text).unwrap();
+            assert!(!code.prepare(0).unwrap());
+        }
+        for path in [&code.marker, &file] {
+            let _ = fs::remove_file(path);
+            fs::create_dir_all(path.join("more")).unwrap();
+        }
+        assert!(!code.prepare(0).unwrap());
+        compiled(folder.path());
     }
 
     #[test]
