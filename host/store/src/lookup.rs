@@ -48,39 +48,80 @@ impl LookupTask {
     pub(super) async fn run(mut self) {
         // Without an API server no task is started.
         let Some(mut discovery) = self.discovery.take() else { return };
-        let mut last = self.last_version().await;
-        let mut discovered = None;
-        if let Some(last) = last.clone().or_else(|| self.version_in_use()) {
-            // The API server may be unreachable. What it served last holds until it answers.
-            self.open(last.version.as_deref());
-            discovered = tokio::select! {
-                version = discovery.version(|_| {}) => Some(version),
-                () = self.follower.run() => None,
-            };
-            if discovered.is_none() {
-                self.clear();
-            }
+        let mut kept = self.last_version().await;
+        // The API server may be unreachable. What it served last holds until it answers.
+        let mut present = kept.clone().or_else(|| self.version_in_use());
+        if let Some(present) = &present {
+            self.open(present.version.as_deref());
         }
+        let mut is_served = present.is_some();
         loop {
-            let version = match discovered.take() {
-                Some(version) => version,
-                None => discovery.version(|error| self.writer.set_error(error)).await,
-            };
-            let served = ServedVersion { version };
-            if last.as_ref() != Some(&served) {
-                self.keep_version(&served).await;
+            let served = self.ask(&mut discovery, is_served).await;
+            let is_new = present.as_ref() != Some(&served);
+            if is_new {
+                self.open(served.version.as_deref());
+            } else if !is_served {
+                // The API server says that it serves what it does not: for a moment, or because the core group is not asked for.
+                if !self.follower.is_complete() {
+                    self.clear();
+                }
+                tokio::select! {
+                    () = discovery.pause() => self.clear(),
+                    () = self.follower.served_again() => {}
+                }
             }
-            self.open(served.version.as_deref());
             if served.version.is_some() {
-                self.follower.run().await;
-                self.clear();
+                self.follow(&served, &mut kept).await;
+            } else if kept.as_ref() != Some(&served) {
+                self.keep_version(&served).await;
+                kept = Some(served.clone());
             }
-            last = Some(served);
+            // The objects stay until it is known which version is served instead.
+            (present, is_served) = (Some(served), false);
+        }
+    }
+
+    /// Waits for the version that the API server serves, and reads the present store meanwhile.
+    async fn ask(&mut self, discovery: &mut Discovery, is_served: bool) -> ServedVersion {
+        // What was served before stays: the API server may be unreachable.
+        let (writer, has_objects) = (self.writer.clone(), is_served || self.follower.is_complete());
+        let report = |error| {
+            if !has_objects {
+                writer.set_error(error)
+            }
+        };
+        let version = discovery.version(report);
+        tokio::pin!(version);
+        if is_served {
             tokio::select! {
-                () = discovery.pause() => {}
-                () = self.follower.served_again() => {}
+                version = &mut version => return ServedVersion { version },
+                () = self.follower.run() => {}
             }
         }
+        ServedVersion { version: version.await }
+    }
+
+    /// Reads the store of this version until the API server does not serve it. The version is kept on disk once the store can be,
+    /// in one commit with it.
+    async fn follow(&mut self, served: &ServedVersion, kept: &mut Option<ServedVersion>) {
+        self.not_served = false;
+        if kept.as_ref() != Some(served) {
+            let store = self.source.load_full();
+            let synced = async {
+                match store {
+                    // The handle of the follower keeps the sender alive.
+                    Some(store) => drop(store.state().wait_for(|state| state.synced).await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.follower.run() => return,
+                () = synced => {}
+            }
+            self.keep_version(served).await;
+            *kept = Some(served.clone());
+        }
+        self.follower.run().await;
     }
 
     /// Reads the store of this version from now on. Without a version there are no objects.

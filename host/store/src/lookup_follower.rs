@@ -21,6 +21,8 @@ pub(super) struct LookupFollower {
     followed: Option<Followed>,
     /// The format of the indexed objects.
     format: Option<ObjectFormat>,
+    /// Whether the indexed objects were all of a store, perhaps of an earlier one.
+    is_complete: bool,
 }
 
 /// Writes the objects and the state of one lookup.
@@ -48,7 +50,7 @@ struct Narrowed {
 
 impl LookupFollower {
     pub(super) fn new(writer: LookupWriter) -> Self {
-        Self { writer, followed: None, format: None }
+        Self { writer, followed: None, format: None, is_complete: false }
     }
 
     /// Reads this store from now on. A store that is read already is not read again.
@@ -73,6 +75,7 @@ impl LookupFollower {
         if let Some(followed) = &mut self.followed {
             followed.position = None;
         }
+        self.is_complete = false;
         self.writer.apply(self.removed(|_| true));
     }
 
@@ -89,14 +92,25 @@ impl LookupFollower {
                 return;
             }
             events.borrow_and_update();
-            self.apply();
-            self.writer.set_state(&state);
+            if state.synced || !self.is_complete {
+                self.apply();
+                self.is_complete = state.synced;
+                self.writer.set_state(&state);
+            } else {
+                // Those of the version that was served before.
+                self.writer.set_state(&ReflectorState { synced: true, ..state });
+            }
             // The handle keeps the senders alive.
             tokio::select! {
                 _ = events.changed() => {}
                 _ = states.changed() => {}
             }
         }
+    }
+
+    /// Whether all objects of some store are indexed.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Waits until the API server serves the resource of the store again.

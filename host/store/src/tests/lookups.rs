@@ -1,6 +1,7 @@
 //! What a lookup selects, and how lookups share reflectors.
 
 use serde_json::json;
+use weir_apiserver::{Action, ApiServer};
 use weir_kube::LookupSpec;
 
 use super::*;
@@ -84,4 +85,73 @@ async fn the_versions_of_a_lookup_are_tried_in_order() {
     assert!(cluster.targets("/v9/").is_empty());
     let none = cluster.open(&pools(&["v9"])).await;
     assert!(none.state().synced, "a version that is not served counts as a resource that is not");
+}
+
+const POOLS: &str = "apps.openyurt.io";
+
+fn pool(version: &str, name: &str) -> serde_json::Value {
+    json!({"apiVersion": format!("{POOLS}/{version}"), "kind": "NodePool", "metadata": {"name": name}})
+}
+
+#[tokio::test]
+async fn a_resource_whose_served_version_changes_keeps_its_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = || DiskCache::new(disk::DiskConfig::new(&folder.path().join("cache"), "node"), Arc::default());
+    let api = Arc::new(ApiServer::builder().start().await.unwrap());
+    api.store().put(pool("v1beta2", "p")).unwrap();
+    let lookup = LookupSpec::all(format!("nodepools.{POOLS}").parse().unwrap());
+    let cache = disk();
+    let open = |url: &str, cache: &Arc<DiskCache>| {
+        reflectors_with(StoresFixture { url: url.to_owned(), disk: Some(cache.clone()), ..StoresFixture::default() })
+    };
+    let reflectors = open(api.url(), &cache);
+    let handle = reflectors.open(&lookup);
+    within(handle.synced()).await.unwrap();
+    cache.flush().await;
+    let mut changes = reflectors.changes();
+    // No list of the version that is left is answered before the test says so.
+    let (may_list, lists) = tokio::sync::watch::channel(false);
+    api.on_request(move |request| match request.path.contains("v1beta1/nodepools") && !*lists.borrow() {
+        true => Action::json(503, "{}"),
+        false => Action::Serve,
+    });
+    let requests = api.request_count();
+    api.remove_version(POOLS, "v1beta2", "nodepools");
+    api.close_watches(weir_apiserver::End::Clean);
+    within(async {
+        let mut requests = requests;
+        while !api.requests().iter().any(|request| request.path.contains("v1beta1/nodepools")) {
+            requests.changed().await.unwrap();
+        }
+    })
+    .await;
+    assert_eq!(reflectors.snapshot().count(&lookup), 1, "nothing says that the pool is gone");
+    assert!(handle.state().synced);
+    // A restart at this moment, without the API server.
+    cache.flush().await;
+    cache.close().await;
+    let cache = disk();
+    let offline = open("http://127.0.0.1:1", &cache);
+    let restarted = offline.open(&lookup);
+    within(restarted.synced()).await.unwrap();
+    assert_eq!(offline.snapshot().count(&lookup), 1);
+    drop((restarted, offline));
+
+    may_list.send_replace(true);
+    api.store().put(pool("v1beta1", "q")).unwrap();
+    within(async {
+        while reflectors.snapshot().count(&lookup) != 2 {
+            changes.next().await.unwrap();
+        }
+    })
+    .await;
+    // Only when no version is served, there are no objects.
+    api.remove_resource(POOLS, "nodepools");
+    api.close_watches(weir_apiserver::End::Clean);
+    within(async {
+        while reflectors.snapshot().count(&lookup) != 0 {
+            changes.next().await.unwrap();
+        }
+    })
+    .await;
 }
