@@ -196,3 +196,22 @@ async fn rolling_restarts(caches: impl Fn(Setup) -> Setup) {
     assert!(answered >= 2000 && watches >= 40, "{answered} responses, {watches} watches");
     eprintln!("{answered} requests and {watches} watches over three restarts, none lost");
 }
+
+#[tokio::test]
+async fn half_a_head_or_half_a_handshake_does_not_hold_the_stop() {
+    let server = edge().await;
+    let authority = weir_tests::pki::Authority::new("drain");
+    let setup = Setup::new(server.url()).filters("filters: []").tls(&authority.server()).flag("--drain-timeout", "1h");
+    let weir = setup.start_ready().await;
+    let secure = weir.secure_url().await;
+    let mut open = Vec::new();
+    for (url, bytes) in
+        [(weir.url(), &b"GET /api/v1/services HTTP/1.1\r\nHost: loc"[..]), (&secure, &[22, 3, 1, 2, 0, 1][..])]
+    {
+        let address = url.split("//").nth(1).unwrap();
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, bytes).await.unwrap();
+        open.push(stream);
+    }
+    assert_eq!(weir.stop().await, Some(0));
+}

@@ -11,6 +11,7 @@ pub(super) mod connection_lists;
 pub(super) mod head_guard;
 pub(super) mod listener;
 pub(super) mod log_limit;
+mod shut_down;
 pub(super) mod tls;
 mod waiting_clients;
 mod write_coalescer;

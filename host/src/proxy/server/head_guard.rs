@@ -95,6 +95,8 @@ pub(super) struct OwnAnswers {
     bare: AtomicBool,
     /// The connection may carry another protocol than HTTP/1.1.
     other: AtomicBool,
+    /// What was written last waits for the client to read.
+    unread: AtomicBool,
 }
 
 impl OwnAnswers {
@@ -108,6 +110,16 @@ impl OwnAnswers {
             && [StatusCode::BAD_REQUEST, StatusCode::URI_TOO_LONG, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE]
                 .contains(&code);
         self.bare.store(is_bare, Ordering::Release);
+    }
+
+    /// Whether what was written waits for the client to read it.
+    pub(super) fn are_unread(&self) -> bool {
+        self.unread.load(Ordering::Acquire)
+    }
+
+    fn note_write<T>(&self, written: Poll<T>) -> Poll<T> {
+        self.unread.store(written.is_pending(), Ordering::Release);
+        written
     }
 
     /// Notes that a client asks for a tunnel, whose bytes are not HTTP.
@@ -223,7 +235,7 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for HeadGuard<S> {
             this.refuse(answer);
             return Poll::Ready(Ok(bytes.len()));
         }
-        Pin::new(&mut this.stream).poll_write(cx, bytes)
+        this.own.note_write(Pin::new(&mut this.stream).poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -238,7 +250,7 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for HeadGuard<S> {
             this.refuse(answer);
             return Poll::Ready(Ok(bytes.len()));
         }
-        Pin::new(&mut this.stream).poll_write_vectored(cx, slices)
+        this.own.note_write(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -249,7 +261,7 @@ impl<S: AsyncWrite + AsyncRead + Unpin> AsyncWrite for HeadGuard<S> {
         let this = self.get_mut();
         match &mut this.refused {
             Some(refused) => refused.send(&mut this.stream, cx),
-            None => Pin::new(&mut this.stream).poll_flush(cx),
+            None => this.own.note_write(Pin::new(&mut this.stream).poll_flush(cx)),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,16 +16,15 @@ use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::client_certificate::Subject;
 use super::client_trust::ClientCertificate;
 use super::connection_lists::ConnectionLists;
 use super::head_guard::{HEAD_BYTES, HEAD_FIELDS, HeadError, HeadGuard, OwnAnswers};
+use super::shut_down::{quiet, shut_down};
 use super::tls::ServerTls;
 use super::waiting_clients::{AcceptedClient, WaitingClients};
 use super::write_coalescer::{CoalescedStream, coalesce_writes};
@@ -42,7 +41,7 @@ const IDLE: Duration = Duration::from_secs(120);
 /// The time of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an idle connection waits for a request on its way when the daemon stops.
-const LINGER: Duration = Duration::from_secs(1);
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// The most concurrent HTTP/2 streams of a connection.
 const STREAMS: u32 = 250;
 /// The pause after `accept` failed, probably because the process has no file descriptors left.
@@ -242,6 +241,7 @@ async fn serve_tls(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: CoalescedStre
     let handshake = tokio::select! {
         handshake = handshake => handshake,
         () = peer.connection.close().cancelled() => return,
+        () = async { proxy.tasks.stopping().await; tokio::time::sleep(LINGER).await } => return,
     };
     let stream = match handshake {
         Ok(Ok(stream)) => stream,
@@ -277,6 +277,7 @@ where
     let (address, connection) = (peer.address, peer.connection.clone());
     let mut active = connection.active();
     let own = Arc::<OwnAnswers>::default();
+    let answers = own.clone();
     let io = TokioIo::new(HeadGuard::new(stream, connection.active(), own.clone()));
     let refusing = proxy.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
@@ -314,7 +315,14 @@ where
             ended
         }
         () = tasks.stopping() => {
-            match tokio::time::timeout(drain, shut_down(served, &mut active)).await {
+            let ended = tokio::select! {
+                ended = tokio::time::timeout(drain, shut_down(served, &mut active)) => ended,
+                () = quiet(&connection, &answers) => {
+                    tracing::debug!(%address, "connection closed before the head of a request was complete");
+                    return;
+                }
+            };
+            match ended {
                 Ok(ended) => ended,
                 Err(_) => {
                     tracing::info!(%address, timeout = ?drain, "connection closed: its requests did not finish within the drain timeout");
@@ -370,24 +378,4 @@ fn log_refused(proxy: &Proxy, peer: SocketAddr, error: &dyn std::error::Error) {
         let error = error_report(error);
         tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large");
     }
-}
-
-/// Ends a connection without losing a request.
-///
-/// An idle HTTP/1.1 client may be sending its next request just now. So an idle connection waits for [`LINGER`]. The
-/// response to such a request has `Connection: close`. HTTP/2 needs no wait: GOAWAY names the last request.
-async fn shut_down<C: GracefulConnection>(mut connection: Pin<&mut C>, busy: &mut watch::Receiver<usize>) -> C::Output {
-    let last = async {
-        // Without a sender the connection has ended, and the other branch of the select returns.
-        let waited = async { busy.wait_for(|active| *active > 0).await.is_ok() };
-        if tokio::time::timeout(LINGER, waited).await == Ok(false) {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        ended = connection.as_mut() => return ended,
-        () = last => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    connection.await
 }
