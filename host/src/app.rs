@@ -276,8 +276,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         tracing::info!(address = %local(&listener)?, "HTTPS port listens");
         let requested = |secure: &SecureConfig| secure.certificate == ServingCertificate::Requested;
         if let (Some(pods), true) = (&config.pods, config.secure.as_ref().is_some_and(requested)) {
-            let client = upstream.node_client();
-            let manager = CertificateManager::new(client, &config.node_name, pods.address, &cache, tls.clone());
+            let manager = CertificateManager::new(upstream.clone(), &config.node_name, pods.address, &cache, tls.clone());
             tasks.spawn_until_stop(manager.run().instrument(tracing::info_span!("certificate")));
         }
         proxy.serve_tls(listener, tls);

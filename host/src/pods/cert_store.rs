@@ -1,7 +1,8 @@
 //! Stores the serving certificate and the key of an open request across restarts.
 //!
 //! One file holds the certificate chain with its key, another the key of the request. Files are replaced atomically, and
-//! only the daemon's user can read them.
+//! only the daemon's user can read them. Lines before them name the node, because the disk of a node may be a copy of another
+//! one's, and the CA bundle of the cluster for which the chain was issued or verified.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,11 +12,14 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::bounded_file::read_file;
-use crate::proxy::CertificateInfo;
+use crate::proxy::{CertificateInfo, Subject};
 
 /// The file names in the cache directory.
 const CERTIFICATE: &str = "serving-certificate.pem";
 const PENDING_KEY: &str = "serving-certificate-request.pem";
+/// The lines before the first part.
+const NODE: &str = "node: ";
+const CA: &str = "ca: ";
 /// The longest of them in bytes.
 const MAX: usize = 1 << 20;
 
@@ -28,6 +32,8 @@ pub(super) struct KeyAndChain {
     pub(super) key: PrivateKeyDer<'static>,
     /// Names and validity of the serving certificate.
     pub(super) info: CertificateInfo,
+    /// The digest of the CA bundle for which it was issued.
+    pub(super) ca: Option<String>,
     pem: String,
 }
 
@@ -36,6 +42,7 @@ pub(super) struct KeyAndChain {
 pub(super) struct CertStore {
     path: PathBuf,
     pending: PathBuf,
+    node: String,
 }
 
 /// The text is not a key and a certificate chain.
@@ -57,14 +64,14 @@ impl KeyAndChain {
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(PemError::Pem)?;
         let first = chain.first().ok_or(PemError::Pem(pem::Error::NoItemsFound))?;
         let info = CertificateInfo::of(first).ok_or(PemError::Certificate)?;
-        Ok(Self { chain, key, info, pem })
+        Ok(Self { chain, key, info, ca: line(&pem, CA).map(str::to_owned), pem })
     }
 }
 
 impl CertStore {
     /// Creates a store in a directory, which may not exist yet.
-    pub(super) fn new(cache: &Path) -> Self {
-        Self { path: cache.join(CERTIFICATE), pending: cache.join(PENDING_KEY) }
+    pub(super) fn new(cache: &Path, node: &str) -> Self {
+        Self { path: cache.join(CERTIFICATE), pending: cache.join(PENDING_KEY), node: node.to_owned() }
     }
 
     /// Loads the stored certificate. Returns `None` if there is none, and logs one that is not usable.
@@ -77,21 +84,39 @@ impl CertStore {
                 return None;
             }
         };
-        KeyAndChain::from_pem(text)
+        let pair = KeyAndChain::from_pem(text)
             .inspect_err(|error| {
                 tracing::warn!(path = %self.path.display(), %error, "stored serving certificate is not usable");
             })
-            .ok()
+            .ok()?;
+        // Older releases wrote no lines. The signer for kubelets puts the node into the subject.
+        let subject = pair.chain.first().and_then(Subject::of);
+        let of = line(&pair.pem, NODE).or_else(|| subject.as_ref()?.user.strip_prefix("system:node:"));
+        self.is_own(&self.path, of).then_some(pair)
+    }
+
+    /// Whether a key is of this node. Two nodes share none.
+    fn is_own(&self, path: &Path, of: Option<&str>) -> bool {
+        let is_own = of.is_none_or(|node| node == self.node);
+        if !is_own {
+            tracing::warn!(path = %path.display(), node = of, "the key on disk is another node's, it is not used: another one is made");
+        }
+        is_own
     }
 
     /// Replaces the stored certificate.
     pub(super) fn store(&self, pair: &KeyAndChain) -> io::Result<()> {
-        replace(&self.path, &pair.pem)
+        let pem = pair.pem.find("-----BEGIN").and_then(|begin| pair.pem.get(begin..)).unwrap_or_default();
+        let ca = pair.ca.as_ref().map(|ca| format!("{CA}{ca}\n")).unwrap_or_default();
+        replace(&self.path, &format!("{NODE}{}\n{ca}{pem}", self.node))
     }
 
     /// Loads the key of the certificate request that an earlier run left open. Logs a key that is not usable.
     pub(super) fn pending(&self) -> Option<KeyPair> {
         let text = read_text(&self.pending).ok()?;
+        if !self.is_own(&self.pending, line(&text, NODE)) {
+            return None;
+        }
         KeyPair::from_pem(&text)
             .inspect_err(|error| {
                 tracing::warn!(path = %self.pending.display(), %error, "stored key of the certificate request is not usable");
@@ -101,7 +126,7 @@ impl CertStore {
 
     /// Stores the key of a request before the request is created.
     pub(super) fn store_pending(&self, key: &KeyPair) -> io::Result<()> {
-        replace(&self.pending, &key.serialize_pem())
+        replace(&self.pending, &format!("{NODE}{}\n{}", self.node, key.serialize_pem()))
     }
 
     /// Removes that key once the request is decided.
@@ -113,6 +138,11 @@ impl CertStore {
             _ => {}
         }
     }
+}
+
+/// The rest of a line that begins so, before the first part of a PEM text.
+fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().take_while(|line| !line.starts_with("-----")).find_map(|line| line.strip_prefix(name))
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
@@ -146,7 +176,7 @@ mod tests {
     #[test]
     fn only_the_daemon_can_read_the_certificate_and_it_is_replaced_atomically() {
         let folder = tempfile::tempdir().unwrap();
-        let store = CertStore::new(&folder.path().join("new"));
+        let store = CertStore::new(&folder.path().join("new"), "edge-a");
         assert!(store.load().is_none());
         for name in ["a", "b"] {
             let stored = pair(name);
@@ -161,7 +191,7 @@ mod tests {
     #[test]
     fn only_the_daemon_can_read_the_pending_key_until_the_request_is_decided() {
         let folder = tempfile::tempdir().unwrap();
-        let store = CertStore::new(&folder.path().join("new"));
+        let store = CertStore::new(&folder.path().join("new"), "edge-a");
         assert!(store.pending().is_none());
         store.remove_pending();
         let key = KeyPair::generate().unwrap();
@@ -175,9 +205,22 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_another_nodes_disk_has_no_key_for_this_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, copy) = (CertStore::new(folder.path(), "edge-a"), CertStore::new(folder.path(), "edge-b"));
+        own.store(&KeyAndChain { ca: Some("digest".to_owned()), ..pair("a") }).unwrap();
+        own.store_pending(&KeyPair::generate().unwrap()).unwrap();
+        assert!(own.load().unwrap().ca.is_some_and(|ca| ca == "digest") && own.pending().is_some());
+        assert!(copy.load().is_none() && copy.pending().is_none());
+        // Older releases did not write whose they are.
+        std::fs::write(&own.path, pair("a").pem).unwrap();
+        assert!(copy.load().is_some());
+    }
+
+    #[test]
     fn an_invalid_certificate_is_not_loaded() {
         let folder = tempfile::tempdir().unwrap();
-        let store = CertStore::new(folder.path());
+        let store = CertStore::new(folder.path(), "edge-a");
         let whole = pair("a").pem;
         for text in ["", "no PEM", whole.split("-----BEGIN CERTIFICATE").next().unwrap()] {
             std::fs::write(&store.path, text).unwrap();

@@ -12,13 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rcgen::KeyPair;
+use rustls::RootCertStore;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use sha2::{Digest as _, Sha256};
 
 use super::cert_store::{CertStore, KeyAndChain};
 use super::certificate_request::{CertificateError, CertificateRequester};
 use crate::proxy::{CertificateInfo, ServerTls, ServerTlsError};
-use weir_upstream::clock;
-use weir_upstream::error_report;
-use weir_upstream::{BackOff, jitter};
+use weir_upstream::{BackOff, Upstream, clock, error_report, jitter};
 
 /// The time between two checks of the required names.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
@@ -37,20 +40,24 @@ pub struct CertificateManager {
     address: IpAddr,
     store: CertStore,
     tls: Arc<ServerTls>,
+    upstream: Arc<Upstream>,
 }
 
 /// The certificate in use.
 struct InUse {
     info: CertificateInfo,
     renew_at: SystemTime,
+    chain: Vec<CertificateDer<'static>>,
+    /// The CA bundle for which it was issued, or that has verified it: its digest.
+    ca: Option<String>,
 }
 
 impl CertificateManager {
     /// Creates the task without starting it. It requests certificates for `node` with this client.
     #[must_use]
-    pub fn new(client: kube::Client, node: &str, address: IpAddr, cache: &Path, tls: Arc<ServerTls>) -> Self {
-        let requester = CertificateRequester { client, node: node.to_owned() };
-        Self { requester, address, store: CertStore::new(cache), tls }
+    pub fn new(upstream: Arc<Upstream>, node: &str, address: IpAddr, cache: &Path, tls: Arc<ServerTls>) -> Self {
+        let requester = CertificateRequester { client: upstream.node_client(), node: node.to_owned() };
+        Self { requester, address, store: CertStore::new(cache, node), tls, upstream }
     }
 
     /// Runs until it is cancelled. Cancel safe: an open request is resumed after a restart.
@@ -97,7 +104,14 @@ impl CertificateManager {
             (Err(error), _) => return Err(error),
         };
         names.insert(self.address.to_string());
-        if let Some(due) = in_use.as_ref().and_then(|in_use| in_use.remaining(&names)) {
+        let roots = self.upstream.roots();
+        let is_trusted = in_use.as_mut().is_none_or(|in_use| in_use.is_trusted(roots.as_deref()));
+        if !is_trusted {
+            tracing::info!(
+                "the cluster has another CA than the one that issued the certificate of the HTTPS port, requesting another one"
+            );
+        }
+        if let Some(due) = in_use.as_ref().filter(|_| is_trusted).and_then(|in_use| in_use.remaining(&names)) {
             return Ok(due.min(jitter(CHECK_INTERVAL)));
         }
         let key = self.key()?;
@@ -105,7 +119,8 @@ impl CertificateManager {
         if !issued.as_ref().is_err_and(|error| !error.is_rejection()) {
             self.store.remove_pending();
         }
-        let pair = issued?;
+        let mut pair = issued?;
+        pair.ca = roots.as_deref().map(digest);
         if let Err(error) = self.store.store(&pair) {
             tracing::warn!(%error, "cannot store the certificate for the HTTPS port, the next start requests another one");
         }
@@ -130,11 +145,11 @@ impl CertificateManager {
 
     /// Installs a certificate on the HTTPS port. `origin` is `stored` or `issued`.
     fn install(&self, pair: KeyAndChain, origin: &'static str) -> Result<InUse, ServerTlsError> {
-        let info = pair.info;
+        let (info, ca, chain) = (pair.info, pair.ca, pair.chain.clone());
         self.tls.install(pair.chain, pair.key)?;
         let left = info.not_after.duration_since(clock::now()).unwrap_or_default();
         tracing::info!(days_left = left.as_secs() / 86_400, "installed {origin} certificate on the HTTPS port");
-        Ok(InUse { renew_at: renewal_time(&info), info })
+        Ok(InUse { renew_at: renewal_time(&info), info, chain, ca })
     }
 }
 
@@ -146,6 +161,41 @@ impl InUse {
         }
         self.renew_at.duration_since(clock::now()).ok().filter(|left| !left.is_zero())
     }
+
+    /// Whether the cluster's CA bundle is that for which the certificate was issued, or verifies it. A cluster may have another
+    /// signer than that: a certificate that was issued for the present bundle is not requested again.
+    fn is_trusted(&mut self, roots: Option<&[CertificateDer<'static>]>) -> bool {
+        let Some(roots) = roots else { return true };
+        let digest = digest(roots);
+        let is_trusted = self.ca.as_ref() == Some(&digest) || self.is_verified_by(roots);
+        if is_trusted {
+            self.ca = Some(digest);
+        }
+        is_trusted
+    }
+
+    fn is_verified_by(&self, roots: &[CertificateDer<'static>]) -> bool {
+        let Some((first, others)) = self.chain.split_first() else { return false };
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(roots.iter().cloned());
+        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+        // Whether it has expired is another question.
+        let middle = self.info.not_before + self.info.lifetime() / 2;
+        let now = UnixTime::since_unix_epoch(middle.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+        ParsedCertificate::try_from(first).is_ok_and(|first| {
+            verify_server_cert_signed_by_trust_anchor(&first, &store, others, now, algorithms.all).is_ok()
+        })
+    }
+}
+
+/// The digest of a CA bundle.
+fn digest(roots: &[CertificateDer<'static>]) -> String {
+    let mut digest = Sha256::new();
+    for root in roots {
+        digest.update((root.len() as u64).to_be_bytes());
+        digest.update(root);
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns a random time at 70 to 90 % of the lifetime, so that a thousand nodes do not renew at once.
@@ -156,6 +206,8 @@ fn renewal_time(info: &CertificateInfo) -> SystemTime {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer};
+
     use super::*;
 
     #[test]
@@ -170,9 +222,33 @@ mod tests {
             ends = (ends.0.min(at), ends.1.max(at));
         }
         assert!(ends.0 >= day * 7 / 10 && ends.1 <= day * 9 / 10 && ends.1 - ends.0 > day / 20, "{ends:?}");
-        let in_use = InUse { renew_at: renewal_time(&info), info: info.clone() };
-        assert!(in_use.remaining(&names).unwrap() > day * 6 / 10);
-        assert_eq!(in_use.remaining(&BTreeSet::from(["other".to_owned()])), None);
-        assert_eq!(InUse { renew_at: begins, info }.remaining(&names), None);
+        let in_use = |renew_at| InUse { renew_at, info: info.clone(), chain: Vec::new(), ca: None };
+        let due = in_use(renewal_time(&info));
+        assert!(due.remaining(&names).unwrap() > day * 6 / 10);
+        assert_eq!(due.remaining(&BTreeSet::from(["other".to_owned()])), None);
+        assert_eq!(in_use(begins).remaining(&names), None);
+    }
+
+    #[test]
+    fn a_certificate_counts_for_the_ca_bundle_that_it_was_issued_for_or_that_verifies_it() {
+        let authority = |name: &str| {
+            let mut parameters = CertificateParams::default();
+            parameters.distinguished_name.push(DnType::CommonName, name);
+            parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().unwrap();
+            let certificate = parameters.self_signed(&key).unwrap().der().clone();
+            (Issuer::new(parameters, key), certificate)
+        };
+        let ((issuer, ca), (_, other)) = (authority("a"), authority("b"));
+        let certificate = CertificateParams::new(vec!["kubernetes".to_owned()]).unwrap();
+        let certificate = certificate.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        let info = CertificateInfo::of(certificate.der()).unwrap();
+        let chain = vec![certificate.der().clone()];
+        let in_use = |ca| InUse { renew_at: info.not_after, info: info.clone(), chain: chain.clone(), ca };
+        let (own, changed) = ([ca.clone()], [other.clone()]);
+        assert!(in_use(None).is_trusted(Some(&own)) && in_use(None).is_trusted(Some(&[other, ca])));
+        assert!(!in_use(None).is_trusted(Some(&changed)) && !in_use(Some(digest(&own))).is_trusted(Some(&changed)));
+        assert!(in_use(Some(digest(&changed))).is_trusted(Some(&changed)), "the signer is not in the bundle");
+        assert!(in_use(None).is_trusted(None), "nobody knows the bundle");
     }
 }

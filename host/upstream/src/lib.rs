@@ -22,6 +22,7 @@
 //! ```
 
 mod back_off;
+mod certificates;
 pub mod clock;
 mod connect;
 mod connection;

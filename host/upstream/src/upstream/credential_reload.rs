@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
+use rustls::pki_types::CertificateDer;
 
 use super::config::without_credential;
 use super::{NodeCredential, Upstream};
@@ -40,6 +41,21 @@ pub enum FirstLoad {
 }
 
 impl Upstream {
+    /// When the client certificates of the daemon and of the node expire; `None` for one that has none.
+    #[must_use]
+    pub fn certificate_expiry(&self) -> [(&'static str, Option<SystemTime>); 2] {
+        let node = match &**self.node.load() {
+            NodeCredential::Usable(transport) => transport.expires,
+            NodeCredential::Unusable(_) | NodeCredential::None => None,
+        };
+        [("daemon", self.daemon.load().expires), ("node", node)]
+    }
+
+    /// The CA certificates that verify API servers now; `None` if they are those of the system, or not readable.
+    #[must_use]
+    pub fn roots(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.daemon.load().roots.certificates()
+    }
     /// Reloads a credential when one of its files changes, and before that of an exec plugin expires.
     ///
     /// Never returns. Cancel safe: a credential is replaced in one step.
