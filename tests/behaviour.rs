@@ -28,6 +28,7 @@ mod behaviour {
     mod forms;
     mod forward;
     mod get;
+    mod history_cost;
     mod identity;
     mod kills;
     mod kubectl;

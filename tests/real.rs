@@ -23,6 +23,7 @@ mod real {
     mod prints;
     mod random;
     mod registry;
+    mod restored;
     mod secure;
     mod streams;
     mod writes;

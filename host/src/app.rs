@@ -249,7 +249,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
 
     let changes = metrics.runtime.breaker_changes();
     let report = NodeReport::new(&config.node_name, status.clone(), changes, upstream.clone(), config.node_condition);
-    let report = report.with_differences(check.as_ref().map(|check| check.findings.subscribe()));
+    let report = report.with_differences(check.findings.subscribe());
     tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
 
     // Serve on all ports.

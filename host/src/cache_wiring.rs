@@ -17,9 +17,11 @@ use crate::ledger::Ledger;
 use crate::local_status::{LocalStatus, LocalStatusConfig, LocalStatusMetrics, read_boot_id};
 use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
 
-/// How watch caches are compared with the API server; `None`: they are not.
-pub(crate) fn cache_check(config: &ServeConfig, metrics: Arc<CheckMetrics>) -> Option<CheckConfig> {
-    config.cache_check.map(|check| CheckConfig::new(check.interval, check.share, metrics))
+/// How watch caches are compared with the API server. Without the flags' comparisons, those remain that a version needs before it
+/// is continued.
+pub(crate) fn cache_check(config: &ServeConfig, metrics: Arc<CheckMetrics>) -> CheckConfig {
+    let share = config.cache_check.map_or(0.0, |check| check.share);
+    CheckConfig::new(config.cache_check.map(|check| check.interval), share, metrics)
 }
 
 /// Sets up the stores of what the API servers have.
@@ -28,7 +30,7 @@ pub(crate) fn resource_stores(
     upstream: &Arc<Upstream>,
     peers: Peers,
     disk: Option<Arc<DiskCache>>,
-    check: Option<CheckConfig>,
+    check: CheckConfig,
     (refusals, tasks): (RefusalSender, &Tasks),
 ) -> ResourceStores {
     let connectivity = upstream.connectivity();

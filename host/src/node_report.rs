@@ -72,8 +72,8 @@ impl NodeReport {
 
     /// Also reports watch caches that differ from the API server.
     #[must_use]
-    pub fn with_differences(self, differences: Option<Receiver<CacheDifference>>) -> Self {
-        Self { differences, ..self }
+    pub fn with_differences(self, differences: Receiver<CacheDifference>) -> Self {
+        Self { differences: Some(differences), ..self }
     }
 
     /// Runs until it is cancelled. Cancel-safe: an event or a condition that is being written may be lost.
@@ -176,7 +176,13 @@ async fn next_difference(differences: &mut Option<Receiver<CacheDifference>>) ->
     }
 }
 
-fn different(CacheDifference { store, peer, difference }: &CacheDifference) -> NodeEvent {
+fn different(CacheDifference { store, peer, difference, goes_on }: &CacheDifference) -> NodeEvent {
+    if *goes_on {
+        let note = format!(
+            "Watch cache {store} is not of the cluster's present history: {difference}. It is listed again. Was etcd restored from a backup?"
+        );
+        return NodeEvent::warning("ClusterHistoryChanged", "Compare", &note);
+    }
     let source = peer.as_ref().map_or_else(|| "the API server".to_owned(), |peer| format!("the Weir of node {peer}"));
     let effect = match peer {
         Some(_) => ", and not read from that Weir for an hour, or until a restart if that happens again",

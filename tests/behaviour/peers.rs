@@ -97,6 +97,9 @@ fn reads(server: &ApiServer, watch: bool) -> usize {
         request.path == SERVICES
             && request.header("user-agent").starts_with("weir")
             && request.query.contains("watch=") == watch
+            // The newest version of a history that goes on, or a comparison.
+            && !request.query.ends_with("limit=1")
+            && !request.query.contains("NotOlderThan")
     };
     server.requests().iter().filter(own).count()
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::TryStreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::watcher as watch_objects;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Client, Resource};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::last_good::{LastGood, SourcedConfiguration};
 use crate::bounded_file::read_file;
@@ -40,6 +40,8 @@ const FIRST_READ: Duration = Duration::from_millis(50);
 /// The first and the longest wait between attempts. A reconnect ends a wait.
 const RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(30);
+/// How long the API server keeps a watch open, in seconds. kube takes less than 295.
+const WATCH: u32 = 290;
 
 /// Starts to watch a ConfigMap with the daemon's own credential. While the API server cannot be reached, `last_good` is the
 /// first state. For a file the state stays [`SourceState::Pending`]: the
@@ -53,9 +55,16 @@ pub fn watch_source(
 ) -> watch::Receiver<SourceState> {
     let (sender, receiver) = watch::channel(SourceState::Pending);
     if let ConfigSource::ConfigMap { namespace, name } = source {
-        let api = Api::namespaced(client, namespace);
-        let first = FirstRead { last_good, sender: sender.clone() };
-        tasks.spawn_until_stop(watch_config_map(api, reconnects, name.clone(), source.to_string(), sender, first));
+        let follower = Follower {
+            api: Api::namespaced(client, namespace),
+            fields: format!("metadata.name={name}"),
+            source: source.to_string(),
+            first: FirstRead { last_good, until: Instant::now() + FIRST_READ, sender: sender.clone() },
+            sender,
+            known: None,
+            logged: Vec::new(),
+        };
+        tasks.spawn_until_stop(follower.run(reconnects));
     }
     receiver
 }
@@ -85,6 +94,7 @@ impl From<Result<SourcedConfiguration, ConfigurationError>> for SourceState {
 /// The first read of the ConfigMap: if it fails or takes long, the configuration on disk is used, once.
 struct FirstRead {
     last_good: Option<LastGood>,
+    until: Instant,
     sender: watch::Sender<SourceState>,
 }
 
@@ -98,79 +108,111 @@ impl FirstRead {
         }
     }
 
-    /// The API server has answered: its answer counts.
-    fn answered(&mut self) {
-        self.last_good = None;
+    /// Reads from the API server. After a while the configuration on disk is used.
+    async fn read<T>(&mut self, request: impl Future<Output = T>) -> T {
+        tokio::pin!(request);
+        tokio::select! {
+            answer = &mut request => return answer,
+            () = sleep_until(self.until), if self.last_good.is_some() => {}
+        }
+        self.failed(&format!("no response within {FIRST_READ:?}")).await;
+        request.await
     }
 }
 
-/// Whether an error is an answer of the API server, and not a sign that it cannot be reached.
-fn is_answer(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
-    match error {
-        InitialListFailed(kube::Error::Api(status))
-        | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status)) => status.code < 500,
-        _ => false,
-    }
-}
-
-async fn watch_config_map(
+/// Follows a ConfigMap.
+///
+/// kube's watcher goes on from a version after each lost connection, and never gets what a restored etcd has below it. So each
+/// watch begins with a list of uid and version, and one of all content if these are others.
+struct Follower {
     api: Api<ConfigMap>,
-    mut reconnects: Reconnects,
-    name: String,
+    /// The field selector.
+    fields: String,
     source: String,
     sender: watch::Sender<SourceState>,
-    mut first: FirstRead,
-) {
-    let late = tokio::time::sleep(FIRST_READ);
-    tokio::pin!(late);
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(290);
-    let mut events = watch_objects(api, config).boxed();
-    let mut back_off = BackOff::new(RETRY, MAX_RETRY);
-    let mut listed = None;
-    // The errors of the present outage that the log has already. Several API servers fail with different errors.
-    let mut logged: Vec<String> = Vec::new();
-    loop {
-        let event = tokio::select! {
-            event = events.try_next() => event,
-            () = &mut late, if first.last_good.is_some() => {
-                first.failed(&format!("no response within {FIRST_READ:?}")).await;
-                continue;
+    first: FirstRead,
+    /// The object of the present state; `Some(None)`: there is none.
+    known: Option<Option<Revision>>,
+    /// The errors of the present outage that the log has already. Several API servers fail with different errors.
+    logged: Vec<String>,
+}
+
+/// The uid and the resourceVersion.
+type Revision = (Option<String>, Option<String>);
+
+fn revision(object: &impl Resource) -> Revision {
+    (object.meta().uid.clone(), object.meta().resource_version.clone())
+}
+
+impl Follower {
+    /// Runs until it is dropped. Cancel-safe.
+    async fn run(mut self, mut reconnects: Reconnects) {
+        let mut back_off = BackOff::new(RETRY, MAX_RETRY);
+        loop {
+            let started = Instant::now();
+            let followed = self.follow().await;
+            if let Err(error) = &followed {
+                self.failed(error).await;
             }
-        };
-        let state = match event {
-            Ok(Some(Event::Init)) => {
-                listed = None;
-                continue;
+            if started.elapsed() > RETRY {
+                back_off.reset();
             }
-            Ok(Some(Event::InitApply(map))) => {
-                listed = Some(map);
-                continue;
-            }
-            Ok(Some(Event::InitDone)) => SourcedConfiguration::of_api_server(&source, listed.take()).into(),
-            Ok(Some(Event::Apply(map))) => SourcedConfiguration::of_api_server(&source, Some(map)).into(),
-            Ok(Some(Event::Delete(_))) => SourcedConfiguration::of_api_server(&source, None).into(),
-            Ok(None) => return,
-            Err(error) => {
-                let reason = error_report(&error);
-                if logged.len() < MAX_LOGGED && !logged.contains(&reason) {
-                    tracing::warn!(source, reason, "cannot watch the configuration, retrying");
-                    logged.push(reason.clone());
-                }
-                match is_answer(&error) {
-                    true => first.answered(),
-                    false => first.failed(&reason).await,
-                }
+            // A watch that has ended in time is followed by the next one.
+            if followed.is_err() || started.elapsed() < RETRY {
                 back_off.wait_or_reconnect(&mut reconnects).await;
-                continue;
             }
-        };
-        if !std::mem::take(&mut logged).is_empty() {
-            tracing::info!(source, "watching the configuration again");
         }
-        first.answered();
-        back_off.reset();
-        sender.send_replace(state);
+    }
+
+    /// Reads the present state if it is another one than before, and follows it until the watch ends.
+    async fn follow(&mut self) -> Result<(), kube::Error> {
+        let api = self.api.clone();
+        let listing = ListParams::default().fields(&self.fields);
+        let listed = self.first.read(api.list_metadata(&listing)).await?;
+        let mut version = listed.metadata.resource_version;
+        if self.known != Some(listed.items.first().map(revision)) {
+            let listed = self.first.read(api.list(&listing)).await?;
+            version = listed.metadata.resource_version;
+            self.publish(listed.items.into_iter().next());
+        }
+        self.answered();
+        let watching = WatchParams::default().fields(&self.fields).timeout(WATCH);
+        let events = api.watch(&watching, version.as_deref().unwrap_or_default()).await?;
+        tokio::pin!(events);
+        while let Some(event) = events.try_next().await? {
+            match event {
+                WatchEvent::Added(map) | WatchEvent::Modified(map) => self.publish(Some(map)),
+                WatchEvent::Deleted(_) => self.publish(None),
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, map: Option<ConfigMap>) {
+        self.known = Some(map.as_ref().map(revision));
+        self.sender.send_replace(SourcedConfiguration::of_api_server(&self.source, map).into());
+    }
+
+    fn answered(&mut self) {
+        if !std::mem::take(&mut self.logged).is_empty() {
+            tracing::info!(source = self.source, "watching the configuration again");
+        }
+        // The API server's answer counts.
+        self.first.last_good = None;
+    }
+
+    async fn failed(&mut self, error: &kube::Error) {
+        let reason = error_report(error);
+        if self.logged.len() < MAX_LOGGED && !self.logged.contains(&reason) {
+            tracing::warn!(source = self.source, reason, "cannot watch the configuration, retrying");
+            self.logged.push(reason.clone());
+        }
+        match error {
+            // That is an answer, and not a sign that the API server cannot be reached.
+            kube::Error::Api(status) if status.code < 500 => self.first.last_good = None,
+            _ => self.first.failed(&reason).await,
+        }
     }
 }

@@ -38,8 +38,8 @@ pub struct ResourceStoresConfig {
     pub uplink: Option<UplinkLimit>,
     /// Where stores outlive the process; `None` keeps them in memory only.
     pub disk: Option<Arc<DiskCache>>,
-    /// How stores are compared with the API server; `None`: they are not.
-    pub check: Option<CheckConfig>,
+    /// How stores are compared with the API server.
+    pub check: CheckConfig,
     /// The resources of which clients read whole stores. Lookups of them read the same ones.
     pub shared: Vec<GroupResource>,
 }
@@ -229,17 +229,18 @@ impl Inner {
             .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
-        if let Some(config) = self.config.check.clone() {
-            self.spawn(stop.clone(), reflector.check(config, id.name().to_string()).run());
+        let disk = self.config.disk.clone().filter(|_| id.is_persistent());
+        if disk.is_some() {
+            store.begin_restore();
         }
+        self.spawn(stop.clone(), reflector.check(self.config.check.clone(), id.name().to_string()).run());
         let opened =
             |persist| OpenStore { id: id.clone(), store: store.clone(), stop: stop.clone(), stores, _persist: persist };
-        let Some(disk) = self.config.disk.clone().filter(|_| id.is_persistent()) else {
+        let Some(disk) = disk else {
             self.spawn(stop.clone(), reflector.run());
             return Some(opened(None));
         };
         let (name, confidentiality) = (id.name(), id.confidentiality());
-        store.begin_restore();
         let persist = disk.persist(name.clone(), store.clone(), confidentiality);
         let opened = opened(Some(persist));
         self.spawn(stop.clone(), async move {

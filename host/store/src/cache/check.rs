@@ -7,9 +7,13 @@
 //! jumped over the version, did not reach it in time, or the API server did not answer. It is compared again soon; a peer of which
 //! nothing is certain [`MAX_UNCLEAR`] times in a row is not read from for a while. A difference counts if it is there twice.
 //!
+//! A version is a place in one history, and a cluster that is restored from a backup begins another one. So a store that goes on
+//! where it was, from disk or after an outage, is compared at once, outside of the budget.
+//!
 //! Memory: key, uid and version of each object, of one store at a time. Bytes on the link: see [`budget`].
 
 mod budget;
+mod goes_on;
 mod metrics;
 mod served;
 
@@ -18,6 +22,7 @@ use std::time::Duration;
 
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::{Semaphore, broadcast};
+use tokio::time::Instant;
 use weir_upstream::{Connectivity, LentCredential, jitter};
 
 use self::budget::Budget;
@@ -27,7 +32,7 @@ use super::compare::{Difference, Fingerprint, difference, state_at};
 use super::object::Object;
 use super::resource_store::ResourceStore;
 use super::snapshot::Snapshot;
-use super::trust::Doubt;
+use super::trust::{Continuity, Doubt};
 use crate::StoreKey;
 use crate::resource_client::RequestError;
 
@@ -39,14 +44,16 @@ const NEXT_BOOKMARK: Duration = Duration::from_secs(75);
 const ASKED_FOR: Duration = Duration::from_secs(30);
 /// How often in a row nothing may be certain of what a peer sends. Then the API server is asked instead of it for a while.
 const MAX_UNCLEAR: u32 = 3;
+/// The longest time after which a store that goes on is compared: many go on at a time.
+const SOON: Duration = Duration::from_secs(4);
 /// How many objects of a store are compared whole.
 const SAMPLE: usize = 5;
 
 /// How stores are compared with the API server. Clones share the findings, the counters and the turn.
 #[derive(Debug, Clone)]
 pub struct CheckConfig {
-    /// The longest time between two comparisons of a store.
-    pub interval: Duration,
+    /// The longest time between two comparisons of a store. `None`: a store is compared only when it goes on.
+    pub interval: Option<Duration>,
     /// The part of what a store has received that comparisons may take beyond that.
     pub share: f64,
     /// Who is told of a difference.
@@ -66,6 +73,8 @@ pub struct CacheDifference {
     pub peer: Option<Arc<str>>,
     /// The first difference.
     pub difference: Difference,
+    /// Whether the store went on where it was, from disk or after an outage: the cluster's history is another one then.
+    pub goes_on: bool,
 }
 
 /// Compares one store with the API server while [`StoreCheck::run`] runs.
@@ -90,10 +99,16 @@ enum Verdict {
     Unanswered,
 }
 
+impl Default for CheckConfig {
+    fn default() -> Self {
+        Self::new(None, 0.0, Arc::default())
+    }
+}
+
 impl CheckConfig {
     /// Creates the settings of all stores.
     #[must_use]
-    pub fn new(interval: Duration, share: f64, metrics: Arc<CheckMetrics>) -> Self {
+    pub fn new(interval: Option<Duration>, share: f64, metrics: Arc<CheckMetrics>) -> Self {
         let findings = broadcast::Sender::new(16);
         Self { interval, share, findings, metrics, turn: Arc::new(Semaphore::new(1)) }
     }
@@ -102,18 +117,35 @@ impl CheckConfig {
 impl StoreCheck {
     /// Runs until it is dropped. Cancel-safe.
     pub(crate) async fn run(self) {
-        let CheckConfig { interval, share, .. } = self.config;
-        let tick = GLANCE.min(interval);
-        let mut budget = Budget::new(interval, share);
-        tokio::time::sleep(jitter(tick)).await;
+        let tick = GLANCE.min(self.config.interval.unwrap_or(GLANCE));
+        let mut budget = self.config.interval.map(|interval| Budget::new(interval, self.config.share));
+        let mut reconnects = self.connectivity.reconnects();
+        self.store.restored().await;
+        let (mut next, mut pause) = (Instant::now() + jitter(tick), SOON.min(tick));
         loop {
-            self.turn(&mut budget).await;
-            tokio::time::sleep(tick).await;
+            tokio::select! {
+                () = reconnects.next() => {
+                    pause = SOON.min(tick);
+                    // Its reflector noticed nothing of an outage. Without one, it notices itself that it goes on.
+                    if self.store.peer().is_some() {
+                        self.store.trust().question(Continuity::Unknown);
+                    }
+                }
+                asked = self.until_questioned(pause) => {
+                    pause = if self.confirm(asked).await { SOON.min(tick) } else { (2 * pause).min(GLANCE) };
+                }
+                () = tokio::time::sleep_until(next) => {
+                    if let Some(budget) = &mut budget {
+                        self.turn(budget).await;
+                    }
+                    next = Instant::now() + tick;
+                }
+            }
         }
     }
 
     async fn turn(&self, budget: &mut Budget) {
-        if !self.is_comparable() {
+        if !self.is_comparable() || self.store.is_stale() {
             return;
         }
         let (before, is_by_peer) = (self.server.received.bytes(), self.store.peer().is_some());
@@ -138,13 +170,13 @@ impl StoreCheck {
             );
             self.store.trust().doubt(Doubt::Stale);
         }
-        self.conclude(verdict, bytes);
+        self.conclude(verdict, bytes, false);
     }
 
     /// Whether the store has objects that it is sure of, and the API server can be asked with the same credential.
     fn is_comparable(&self) -> bool {
         let state = self.store.state().borrow().clone();
-        let is_certain = state.synced && state.error.is_none() && !self.store.is_stale();
+        let is_certain = state.synced && state.error.is_none() && self.store.is_following();
         let can_ask = !self.connectivity.is_failing() && self.lent.as_ref().is_none_or(LentCredential::is_lent);
         is_certain && can_ask && self.store.trust().doubted().is_none()
     }
@@ -167,9 +199,11 @@ impl StoreCheck {
         Verdict::Unanswered
     }
 
-    fn conclude(&self, verdict: Verdict, bytes: u64) {
+    /// Reports what was found. `goes_on`: of a store that went on where it was.
+    fn conclude(&self, verdict: Verdict, bytes: u64, goes_on: bool) {
         let result = match &verdict {
             Verdict::Same => "same",
+            Verdict::Different(..) if goes_on => "other_history",
             Verdict::Different(..) => "different",
             Verdict::Unanswered => "unclear",
             Verdict::Unclear(reason) => {
@@ -180,14 +214,23 @@ impl StoreCheck {
         self.config.metrics.count(&self.server.collection.resource, result, bytes);
         let Verdict::Different(difference, doubt) = verdict else { return };
         let peer = self.store.peer();
-        let source = peer.as_deref().unwrap_or("the API server");
-        tracing::warn!(
-            store = self.name, source, %difference,
-            "the watch cache differs from the API server, it is listed again"
-        );
+        if goes_on {
+            tracing::warn!(
+                store = self.name, %difference,
+                "the history of the cluster is not the one that the watch cache is of, it is listed again: was etcd restored from a backup?"
+            );
+        } else {
+            let source = peer.as_deref().unwrap_or("the API server");
+            tracing::warn!(
+                store = self.name, source, %difference,
+                "the watch cache differs from the API server, it is listed again"
+            );
+        }
+        // That another history begins is no fault of a peer.
+        let doubt = if goes_on { Doubt::Stale } else { doubt };
         self.store.trust().doubt(doubt);
         // Sending fails only if nobody reports.
-        let _ = self.config.findings.send(CacheDifference { store: self.name.clone(), peer, difference });
+        let _ = self.config.findings.send(CacheDifference { store: self.name.clone(), peer, difference, goes_on });
     }
 
     /// Compares names, uids and versions of all objects, and a few objects whole.
@@ -225,8 +268,11 @@ impl StoreCheck {
             return Ok(different(Difference::Ahead { version: before.version, newest }, &before.objects));
         }
         // Who waits costs two more watches. A peer may be silent for ever.
-        let patience =
-            if self.store.peer().is_some() { Duration::ZERO } else { NEXT_BOOKMARK.min(self.config.interval) };
+        let patience = if self.store.peer().is_some() {
+            Duration::ZERO
+        } else {
+            NEXT_BOOKMARK.min(self.config.interval.unwrap_or(NEXT_BOOKMARK))
+        };
         let Some(stored) = self.state_at(&before, position, newest, patience).await else {
             return Ok(Verdict::Unclear("the store was not at the newest version"));
         };
@@ -256,7 +302,7 @@ impl StoreCheck {
         let (now, end) = self.store.snapshot_and_position();
         let count = usize::try_from(end.checked_sub(position)?).ok()?;
         let events = self.store.events_from(position, count).ok()?;
-        let is_exact = now.format == before.format && !self.store.jumped_over(version) && !self.store.is_stale();
+        let is_exact = now.format == before.format && !self.store.jumped_over(version) && self.store.is_following();
         state_at(before, &events, now.version, version).filter(|_| is_exact)
     }
 

@@ -94,6 +94,33 @@ impl Fingerprint {
     }
 }
 
+/// What a store is to the API server's history, as far as one list tells.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Continuation {
+    /// It has all that the list has of the time up to its version.
+    Same,
+    /// It has something else: that is another history.
+    Other(Difference),
+    /// It has an object that the list has not. It was deleted since, or it was never in this history.
+    Unsure,
+}
+
+/// Whether a store may go on from its version: whether what the API server has from before that version is what the store has.
+/// What has changed since says nothing. `served` is a list at that version or a later one, sorted by key.
+pub(super) fn continuation(stored: &Snapshot, served: &[Fingerprint]) -> Continuation {
+    for print in served.iter().filter(|print| print.version <= stored.version) {
+        let known = stored.objects.get(&print.key).map(|object| Fingerprint::of(&stored.format, object));
+        if let Some(found) = difference(known, Some(print.clone())) {
+            return Continuation::Other(found);
+        }
+    }
+    let is_served = |key: &StoreKey| served.binary_search_by(|print| print.key.cmp(key)).is_ok();
+    match stored.objects.keys().all(is_served) {
+        true => Continuation::Same,
+        false => Continuation::Unsure,
+    }
+}
+
 /// The uid of an object; empty if it has none.
 pub(super) fn uid(document: &Document) -> Box<str> {
     let uid = UID.as_ref().and_then(|path| document.text(path).ok().flatten());

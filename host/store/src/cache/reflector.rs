@@ -14,6 +14,7 @@ use super::object::ObjectFormat;
 use super::resource_store::ResourceStore;
 use super::snapshot::{Delta, Snapshot};
 use super::sources::{MAX_OF_PEER, Sources};
+use super::trust::Continuity;
 use crate::error::ReflectorError;
 use crate::peers::PeerOrder;
 use crate::resource_client::{RequestError, ResourceClient, ResponseChunks};
@@ -155,8 +156,11 @@ impl ResourceReflector {
                     self.settle();
                     Phase::Watch
                 }),
-                Phase::Watch => self.watch_or_verify().await,
+                Phase::Watch => self.watch_on().await,
             };
+            if matches!((&result, &phase), (Err(_), Phase::Watch)) && self.sources.connectivity().is_failing() {
+                self.store.trust().question(Continuity::Unknown);
+            }
             phase = match (result, phase) {
                 (Ok(next), current) => {
                     // A server that ends each watch at once must not cause a busy loop.
@@ -277,28 +281,22 @@ impl ResourceReflector {
         }
     }
 
-    /// Watches, and verifies the version of the store if the API server has sent nothing for the whole time.
-    ///
-    /// An API server sends bookmarks. It sends neither these nor events before the version of the watch, so that a store
-    /// whose version is ahead of the server would never change again.
-    async fn watch_or_verify(&mut self) -> Result<Phase, RequestError> {
+    /// Watches. Who is silent for the whole time may be at a version below that of the store: an API server sends bookmarks, but
+    /// neither these nor events below the version of the watch.
+    async fn watch_on(&mut self) -> Result<Phase, RequestError> {
         let started = tokio::time::Instant::now();
         let wanted = self.needs_bookmark.then_some(self.asked_until);
         let received = self.watch().await?;
-        if self.reads_from_peer() && wanted.is_some_and(|wanted| self.store.snapshot().version < wanted) {
-            // The next source is asked for the BOOKMARK, too.
-            self.needs_bookmark = true;
-            return Err(self.client().unavailable("the peer is behind: a client waits for a later version"));
+        if self.reads_from_peer() {
+            if wanted.is_some_and(|wanted| self.store.snapshot().version < wanted) {
+                // The next source is asked for the BOOKMARK, too.
+                self.needs_bookmark = true;
+                return Err(self.client().unavailable("the peer is behind: a client waits for a later version"));
+            }
+        } else if !received && started.elapsed() >= self.timing.watch_timeout / 2 {
+            self.store.trust().question(Continuity::Lost);
         }
-        if received || self.reads_from_peer() || started.elapsed() < self.timing.watch_timeout / 2 {
-            return Ok(Phase::Watch);
-        }
-        let (newest, version) = (self.newest_version().await?, self.store.snapshot().version);
-        if newest >= version {
-            return Ok(Phase::Watch);
-        }
-        tracing::warn!(collection = %self.collection, version, newest, "the store is ahead of the API server, listing again");
-        Ok(Phase::List)
+        Ok(Phase::Watch)
     }
 
     /// Watches until the server or the timeout ends the watch. Returns whether it sent an event.
@@ -312,6 +310,7 @@ impl ResourceReflector {
         let parameters =
             format!("watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}");
         // The server ends the watch in time. This deadline ends it later, in case the connection is dead.
+        let in_time = tokio::time::Instant::now() + Duration::from_secs(seconds);
         let end = tokio::time::sleep(timeout + self.timing.response_timeout);
         tokio::pin!(end);
         // No gzip: the server would compress each event on its own.
@@ -340,7 +339,13 @@ impl ResourceReflector {
                 () = store.trust().until_doubted() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
-            let Ok(Some(chunk)) = chunk else { return Ok(received) };
+            let Ok(Some(chunk)) = chunk else {
+                // A connection may end with the history.
+                if !self.reads_from_peer() && tokio::time::Instant::now() < in_time {
+                    self.store.trust().question(Continuity::Lost);
+                }
+                return Ok(received);
+            };
             received = true;
             decoder.push(chunk);
             let mut deltas = Vec::new();

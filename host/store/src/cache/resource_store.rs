@@ -1,7 +1,6 @@
 //! The store of one collection: an immutable snapshot of its objects, and the history of its events.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::list_room::ListRoom;
 use super::object::{Object, ObjectFormat};
 use super::snapshot::{Delta, Snapshot};
 use super::store_status::StoreStatus;
-use super::trust::Trust;
+use super::trust::{Continuity, Trust};
 use crate::error::ReflectorError;
 use crate::reflector_state::ReflectorState;
 use crate::store_key::StoreKey;
@@ -59,12 +58,10 @@ pub struct ResourceStore {
 
 /// The objects are those of the API server, as far as the reflector has followed it.
 const FOLLOWED: u8 = 0;
-/// The objects were restored from disk, and the API server has not confirmed their version yet.
-const RESTORED: u8 = 1;
 /// The objects turned out not to be the API server's: they were restored from disk and are another cluster's, or differ.
-const FOREIGN: u8 = 2;
+const FOREIGN: u8 = 1;
 /// The objects were those of the API server when the client whose credential reads them was connected last.
-const PAUSED: u8 = 3;
+const PAUSED: u8 = 2;
 
 impl ResourceStore {
     /// Creates an empty store that is not synced.
@@ -170,10 +167,16 @@ impl ResourceStore {
         }
     }
 
-    /// Whether the API server has not confirmed the objects' version: they were restored from disk, or the reflector is paused.
+    /// Whether the API server has not confirmed the objects: they were restored from disk, or kept through an outage, and nobody
+    /// knows yet whether its history goes on from them; or the reflector is paused.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.origin.load(Ordering::Acquire) != FOLLOWED
+        !self.is_following() || self.trust.continuity() == Continuity::Unknown
+    }
+
+    /// Whether a watch goes on from the objects.
+    pub(super) fn is_following(&self) -> bool {
+        self.origin.load(Ordering::Acquire) == FOLLOWED
     }
 
     /// The highest version that an earlier process may have read from the API server: what it read last is not on disk when
@@ -270,7 +273,7 @@ impl ResourceStore {
 
     /// Starts with objects from disk. They count as synced, so that readers get them while the API server is unreachable.
     pub(crate) fn restore(&self, snapshot: Snapshot) {
-        self.origin.store(RESTORED, Ordering::Release);
+        self.trust.question(Continuity::Unknown);
         let mut history = self.history();
         self.bytes.store(snapshot.objects.values().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         self.snapshot.store(Arc::new(snapshot));
@@ -281,6 +284,12 @@ impl ResourceStore {
         self.state.send_modify(|state| state.synced = true);
     }
 
+    /// Notes that the API server's history goes on from the objects. Who waits for objects that are not stale is woken.
+    pub(super) fn confirm_history(&self, asked: Continuity) {
+        self.trust.answer(asked);
+        self.state.send_modify(|_| {});
+    }
+
     /// Notes that the objects are not the API server's. The next list replaces them without comparing.
     pub(crate) fn set_foreign(&self) {
         self.origin.store(FOREIGN, Ordering::Release);
@@ -288,7 +297,7 @@ impl ResourceStore {
 
     /// Notes that the reflector has no credential now, so that the API server's later changes are missing.
     pub(super) fn set_paused(&self) {
-        // Objects from disk stay what they are.
+        // Objects of another cluster stay what they are.
         let _ = self.origin.compare_exchange(FOLLOWED, PAUSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -296,6 +305,7 @@ impl ResourceStore {
     ///
     /// A list that is older than the store means that the cluster was restored from a backup. The history ends then.
     pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
+        self.trust.answer(Continuity::Unknown);
         let present = self.snapshot();
         if version < present.version || self.origin.load(Ordering::Acquire) == FOREIGN {
             self.reset(format, listed, version);
@@ -386,15 +396,5 @@ impl ResourceStore {
 
     fn history(&self) -> std::sync::MutexGuard<'_, History<Arc<StoreEvent>>> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for ResourceStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let snapshot = self.snapshot.load();
-        f.debug_struct("ResourceStore")
-            .field("version", &snapshot.version)
-            .field("objects", &snapshot.objects.size())
-            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,10 @@
 //! What a store reports of itself: its size, its version, and how far it may be behind the API server.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::resource_store::ResourceStore;
 use crate::ReflectorError;
 
 /// A store at one moment.
@@ -32,4 +34,14 @@ pub struct StoreStatus {
     pub events: usize,
     /// The bytes that the history keeps alive.
     pub event_bytes: usize,
+}
+
+impl fmt::Debug for ResourceStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let snapshot = self.snapshot();
+        f.debug_struct("ResourceStore")
+            .field("version", &snapshot.version)
+            .field("objects", &snapshot.objects.size())
+            .finish_non_exhaustive()
+    }
 }

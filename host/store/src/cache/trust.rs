@@ -1,4 +1,5 @@
-//! What speaks against the objects of a store: who reads them may not read them any more, or they differ from the API server's.
+//! What speaks against the objects of a store: who reads them may not read them any more, they differ from the API server's, or
+//! nobody knows whether its history is still the one that they are of.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +11,19 @@ pub(crate) struct Trust {
     /// The API server has answered 401 or 403, and nothing else since.
     refused: AtomicBool,
     doubt: watch::Sender<Option<Doubt>>,
+    continuity: watch::Sender<Continuity>,
+}
+
+/// Whether the version of a store is a place in the API server's present history. A restore of etcd begins another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Continuity {
+    /// It was, and the connection has held since.
+    #[default]
+    Known,
+    /// A connection was lost, and there was one again at once. The API server's newest version tells.
+    Lost,
+    /// The objects come from disk, or the API server was away. A list of names, uids and versions tells.
+    Unknown,
 }
 
 /// Why the objects are to be read anew.
@@ -48,6 +62,38 @@ impl Trust {
     /// Notes that the objects were read anew.
     pub(crate) fn settle(&self) {
         self.doubt.send_replace(None);
+    }
+
+    /// Notes why the history may be another one. What asks for more stays.
+    pub(crate) fn question(&self, continuity: Continuity) {
+        self.continuity.send_if_modified(|present| {
+            let is_new = continuity > *present;
+            *present = continuity.max(*present);
+            is_new
+        });
+    }
+
+    /// Notes that the API server has answered a question. One that asks for more, and came meanwhile, stays.
+    pub(crate) fn answer(&self, asked: Continuity) {
+        self.continuity.send_if_modified(|present| {
+            let is_answered = *present <= asked;
+            if is_answered {
+                *present = Continuity::Known;
+            }
+            is_answered
+        });
+    }
+
+    pub(crate) fn continuity(&self) -> Continuity {
+        *self.continuity.borrow()
+    }
+
+    /// Resolves with a question that nobody has answered yet. Cancel safe.
+    pub(crate) async fn until_questioned(&self) -> Continuity {
+        // The sender lives as long as `self`.
+        let question =
+            self.continuity.subscribe().wait_for(|present| *present != Continuity::Known).await.map(|found| *found);
+        question.unwrap_or_default()
     }
 
     /// Resolves when the objects are to be read anew. Cancel safe.

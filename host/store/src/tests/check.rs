@@ -1,5 +1,7 @@
 //! The self-check of stores against an API server, and a peer that forges.
 
+mod goes_on;
+
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer, ObjectStore};
 use weir_kube::GroupResource;
@@ -37,7 +39,7 @@ fn checked(api: impl Into<Arc<ApiServer>>, collection: Collection, peer: Option<
     // A peer that was left is back soon.
     let timing = ReflectorTiming { peer_rest: FAST, watch_timeout: Duration::from_secs(1), ..TIMING };
     let reflector = ResourceReflector::new(client, collection, timing).with_peers(order);
-    let config = CheckConfig::new(FAST, 1.0, Arc::default());
+    let config = CheckConfig::new(Some(FAST), 1.0, Arc::default());
     let (store, tasks, findings) = (reflector.store(), Tasks::default(), config.findings.subscribe());
     tasks.spawn_until_stop(reflector.check(config.clone(), "the store".to_owned()).run());
     tasks.spawn_until_stop(reflector.run());

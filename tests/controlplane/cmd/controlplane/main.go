@@ -33,8 +33,9 @@ type ready struct {
 	// Server is the API server's URL.
 	Server string `json:"server"`
 	// Control accepts POST /cut, which resets all connections of the kubeconfigs NAME-cut; POST /down, which refuses them
-	// until POST /up; POST /silent, which passes nothing on until then; and POST /restart, which kills the API server and
-	// responds when a new one is ready.
+	// until POST /up; POST /silent, which passes nothing on until then; POST /restart, which kills the API server and
+	// responds when a new one is ready; POST /backup, which keeps a copy of etcd's data; and POST /restore, which puts the
+	// copy back. Both restart etcd and the API server, too.
 	Control string `json:"control"`
 	// Version is the version of the API server.
 	Version string `json:"version"`
@@ -165,11 +166,15 @@ func startControl(ctx context.Context, proxy *cut.Proxy, plane *plane, cluster *
 	for name, state := range map[string]cut.State{"down": cut.Down, "silent": cut.Silent, "up": cut.Up} {
 		commands.HandleFunc("POST /"+name, func(http.ResponseWriter, *http.Request) { proxy.Set(state) })
 	}
-	commands.HandleFunc("POST /restart", func(answer http.ResponseWriter, _ *http.Request) {
-		if err := errors.Join(plane.restart(ctx), plane.ready(ctx, cluster)); err != nil {
-			http.Error(answer, err.Error(), http.StatusInternalServerError)
-		}
-	})
+	for name, run := range map[string]func(context.Context) error{
+		"restart": plane.restart, "backup": plane.backup, "restore": plane.restore,
+	} {
+		commands.HandleFunc("POST /"+name, func(answer http.ResponseWriter, _ *http.Request) {
+			if err := errors.Join(run(ctx), plane.ready(ctx, cluster)); err != nil {
+				http.Error(answer, err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
 	go func() { _ = http.Serve(listener, commands) }()
 	return "http://" + listener.Addr().String(), nil
 }

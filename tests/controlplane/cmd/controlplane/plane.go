@@ -21,13 +21,13 @@ import (
 
 // plane is etcd and kube-apiserver. Each is a process with its log beside its data.
 type plane struct {
-	address   string
-	folder    string
-	arguments []string
+	address, etcdAddress     string
+	folder                   string
+	arguments, etcdArguments []string
 
 	mutex        sync.Mutex
 	etcd, server *part
-	// changed is signalled when the server process is replaced.
+	// changed is signalled when a process is replaced.
 	changed chan struct{}
 }
 
@@ -82,17 +82,15 @@ func startPlane(ctx context.Context, folder string, o *options) (*plane, error) 
 		// Without controllers no namespace gets its default service account.
 		p.arguments = append(p.arguments, "--disable-admission-plugins=ServiceAccount")
 	}
-	p.etcd, err = start(folder, "etcd",
-		"--data-dir="+filepath.Join(folder, "etcd"), "--name=one", "--initial-cluster=one="+peer,
-		"--listen-client-urls="+client, "--advertise-client-urls="+client,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
+	p.etcdArguments = []string{
+		"--data-dir=" + p.data(), "--name=one", "--initial-cluster=one=" + peer,
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 		// The data lives as long as the test.
 		"--unsafe-no-fsync", "--log-level=warn",
-	)
-	if err != nil {
-		return nil, err
 	}
-	if err := p.listening(ctx, ports[0]); err != nil {
+	p.etcdAddress = ports[0]
+	if err := p.store(ctx); err != nil {
 		p.stop()
 		return nil, err
 	}
@@ -103,22 +101,35 @@ func startPlane(ctx context.Context, folder string, o *options) (*plane, error) 
 	return p, nil
 }
 
+// data is where etcd keeps its data.
+func (p *plane) data() string { return filepath.Join(p.folder, "etcd") }
+
+// store starts etcd and waits until it listens.
+func (p *plane) store(ctx context.Context) error {
+	etcd, err := start(p.folder, "etcd", p.etcdArguments...)
+	if err != nil {
+		return err
+	}
+	p.replace(&p.etcd, etcd)
+	return p.listening(ctx, p.etcdAddress)
+}
+
 // serve starts the API server and waits until it listens.
 func (p *plane) serve(ctx context.Context) error {
 	server, err := start(p.folder, "kube-apiserver", p.arguments...)
 	if err != nil {
 		return err
 	}
-	p.replace(server)
+	p.replace(&p.server, server)
 	return p.listening(ctx, p.address)
 }
 
-// replace sets the server process that must run from now on.
-func (p *plane) replace(server *part) *part {
+// replace sets the process that must run from now on.
+func (p *plane) replace(running **part, next *part) *part {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	old := p.server
-	p.server = server
+	old := *running
+	*running = next
 	select {
 	case p.changed <- struct{}{}:
 	default:
@@ -126,10 +137,41 @@ func (p *plane) replace(server *part) *part {
 	return old
 }
 
+// end kills a process that must not run for now.
+func (p *plane) end(running **part) {
+	if old := p.replace(running, nil); old != nil {
+		old.kill()
+	}
+}
+
 // restart kills the API server and starts it again at the same address.
 func (p *plane) restart(ctx context.Context) error {
-	if old := p.replace(nil); old != nil {
-		old.kill()
+	p.end(&p.server)
+	return p.serve(ctx)
+}
+
+// backup keeps a copy of the cluster.
+func (p *plane) backup(ctx context.Context) error {
+	return p.exchange(ctx, p.data(), p.data()+".backup")
+}
+
+// restore puts the copy in the place of the cluster: a history of its own begins there.
+func (p *plane) restore(ctx context.Context) error {
+	return p.exchange(ctx, p.data()+".backup", p.data())
+}
+
+// exchange replaces one folder by a copy of another one while neither etcd nor the API server runs.
+func (p *plane) exchange(ctx context.Context, from, to string) error {
+	p.end(&p.server)
+	p.end(&p.etcd)
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	if err := p.store(ctx); err != nil {
+		return err
 	}
 	return p.serve(ctx)
 }
@@ -254,21 +296,21 @@ func (p *plane) connect(ctx context.Context, folder string) (*cluster, error) {
 // wait returns when the context ends, or with an error when a part ends by itself.
 func (p *plane) wait(ctx context.Context) error {
 	for {
-		// etcd runs until the end. The server is another process after a restart.
-		server := make(chan struct{})
-		if parts := p.parts(); len(parts) == 2 {
-			server = parts[0].ended
+		// Both are other processes after a restart, and absent during one.
+		never := make(chan struct{})
+		ended := [2]chan struct{}{never, never}
+		for n, part := range p.parts() {
+			ended[n] = part.ended
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.etcd.ended:
-			return p.anyEnded()
-		case <-server:
-			if err := p.anyEnded(); err != nil {
-				return err
-			}
+		case <-ended[0]:
+		case <-ended[1]:
 		case <-p.changed:
+		}
+		if err := p.anyEnded(); err != nil {
+			return err
 		}
 	}
 }
