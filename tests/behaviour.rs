@@ -42,6 +42,7 @@ mod behaviour {
     mod node_report;
     mod offline;
     mod offline_credentials;
+    mod offline_grace;
     mod own_credentials;
     mod page;
     mod peers;

@@ -2,6 +2,7 @@
 
 mod caches;
 mod metrics;
+mod notices;
 mod overview;
 mod page;
 mod port;
@@ -10,4 +11,5 @@ pub mod status;
 
 pub use caches::Caches;
 pub use metrics::AdminMetrics;
+pub use notices::Notices;
 pub use port::{Admin, AdminParts};

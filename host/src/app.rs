@@ -16,13 +16,13 @@ use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
-use crate::admin::{Admin, AdminParts, Caches};
+use crate::admin::{Admin, AdminParts, Caches, Notices};
 use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, former_place, take_over};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
-use crate::disk_cache::{close_disk, open_disk};
+use crate::disk_cache::{close_disk, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
 use crate::ledger::Ledger;
 use crate::local_status::layer;
@@ -33,7 +33,7 @@ use crate::modules::{ModuleCache, Modules};
 use crate::node_facts::follow_node;
 use crate::node_name::trust_credential;
 use crate::node_report::NodeReport;
-use crate::outage_file::OutageFile;
+use crate::outage::Outage;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
@@ -160,8 +160,9 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
     let upstream = servers.connect(&config, &peers, upstream_metrics, &tasks)?;
     let client = upstream.client();
+    let outage = Outage::new(upstream.clone(), config.offline_grace);
     if let (Some(directory), Some(_)) = (&config.cache_dir, &config.disk_cache) {
-        tasks.spawn_until_stop(OutageFile::new(directory).run(upstream.clone()));
+        tasks.spawn_until_stop(outage.clone().run(directory.clone()));
     }
 
     // Modules: from the configuration, a directory, or once from elsewhere and then from the cache.
@@ -205,10 +206,11 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     let parts = ProxyParts {
         ledger,
         upstream: upstream.clone(),
+        outage: outage.clone(),
         serving: served.clone(),
         views,
         local_status,
-        metrics: metrics.proxy,
+        metrics: metrics.proxy.clone(),
         clients: clients.clone(),
         relay_metrics: metrics.relay,
         modules: Some(module_cache),
@@ -231,10 +233,11 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     // The filter set: loaded from the configuration, and validated again when a lookup changes.
     let last_good = disk.clone().zip(config.disk_cache.as_ref());
     let last_good = last_good.map(|(disk, flags)| LastGood::new(disk, &flags.directory, &config.source));
+    let node = follow_node(&reflectors, &config.node_name, &tasks);
     let reloader = Reloader {
         state: watch_source(&config.source, (client, upstream.connectivity().reconnects()), last_good.clone(), &tasks),
         last_good,
-        node: follow_node(&reflectors, &config.node_name, &tasks),
+        node: node.clone(),
         source: config.source,
         modules,
         loader,
@@ -254,7 +257,18 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
 
     // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
+    let notices = Arc::new(Notices {
+        outage: Some(outage),
+        node: Some((config.node_name.clone(), node.clone())),
+        upstream: Some(upstream.clone()),
+        proxy: Some(metrics.proxy),
+        disk: Some(disk.clone()),
+        history: Arc::default(),
+    });
+    tasks.spawn_until_stop(notices.clone().log());
+    tasks.spawn_until_stop(Notices::follow_history(notices.history.clone(), check.findings.subscribe()));
     let admin = AdminParts {
+        notices,
         status,
         registry,
         metrics: metrics.admin,
@@ -276,7 +290,8 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         tracing::info!(address = %local(&listener)?, "HTTPS port listens");
         let requested = |secure: &SecureConfig| secure.certificate == ServingCertificate::Requested;
         if let (Some(pods), true) = (&config.pods, config.secure.as_ref().is_some_and(requested)) {
-            let manager = CertificateManager::new(upstream.clone(), &config.node_name, pods.address, &cache, tls.clone());
+            let manager =
+                CertificateManager::new(upstream.clone(), &config.node_name, pods.address, &cache, tls.clone());
             tasks.spawn_until_stop(manager.run().instrument(tracing::info_span!("certificate")));
         }
         proxy.serve_tls(listener, tls);
@@ -287,6 +302,8 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         _ = interrupt.recv() => tracing::info!("received SIGINT, stopping"),
         _ = terminate.recv() => tracing::info!("received SIGTERM, stopping"),
     }
+    // Stores and lookups end with their tasks, so what they have is committed before.
+    flush_disk(disk.as_ref()).await;
     // Connections end within the drain timeout. The rest is for tasks that end after them.
     let drained = tasks.drain(config.drain + Duration::from_millis(500)).await;
     close_disk(disk, time_file).await;
@@ -340,7 +357,6 @@ fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
         node_service_accounts: config.node_service_accounts.clone(),
         start_wait: config.start_wait,
         drain: config.drain,
-        offline_grace: config.offline_grace,
         compression: config.compression,
         resend: config.resend.clone(),
         response_memory: config.response_memory,

@@ -22,6 +22,8 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(60);
 /// The longest time that the last commit may take when the daemon stops.
 const FLUSH: Duration = Duration::from_secs(5);
+/// The same before requests end.
+const FIRST_FLUSH: Duration = Duration::from_secs(1);
 
 /// Starts the tasks of the cache; `None` if nothing is cached on disk.
 pub(crate) fn open_disk(
@@ -44,6 +46,15 @@ pub(crate) fn open_disk(
     tasks.spawn_until_stop(disk.clone().run().instrument(span.clone()));
     tasks.spawn_until_stop(confirm_cluster(disk.clone(), client, connectivity).instrument(span));
     Some(disk)
+}
+
+/// Commits what has changed so far, if the disk is quick enough.
+pub(crate) async fn flush_disk(disk: Option<&Arc<DiskCache>>) {
+    if let Some(disk) = disk
+        && tokio::time::timeout(FIRST_FLUSH, disk.flush()).await.is_err()
+    {
+        tracing::warn!(timeout = ?FIRST_FLUSH, "the disk is slow: requests end before the last changes are on it");
+    }
 }
 
 /// Commits what has changed since the last commit, and saves the time of day.

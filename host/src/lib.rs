@@ -29,7 +29,7 @@ mod named_host;
 pub mod node_facts;
 mod node_name;
 pub mod node_report;
-mod outage_file;
+mod outage;
 mod peers;
 pub mod pods;
 pub mod proxy;

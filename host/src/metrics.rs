@@ -74,5 +74,6 @@ impl Metrics {
         self.checks.sample();
         self.caches.sample_labels();
         self.local_status.sample();
+        self.admin.sample_labels();
     }
 }

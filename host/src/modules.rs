@@ -100,7 +100,7 @@ impl Modules {
             && !configuration.binary_data.contains_key(name.as_str())
             && self.cached_module(digest).await.is_none()
         {
-            self.cache_module(digest, module).await;
+            self.cache_module(digest, module);
         }
     }
 

@@ -31,6 +31,8 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// Whether all filters are off.
     pub is_off: bool,
+    /// Whether the cluster has no such Node.
+    pub is_missing: bool,
 }
 
 /// Follows the Node of this name. The state is in memory, and after a restart without the API server from disk.
@@ -52,7 +54,7 @@ pub fn follow_node(reflectors: &Reflectors, node_name: &str, tasks: &Tasks) -> w
                 Ok(()) => {
                     let node = read(&reflectors, &handle);
                     note_missing(handle.lookup().name.as_deref(), &mut is_missing, node.is_none());
-                    NodeState::Known(node.unwrap_or_default())
+                    NodeState::Known(node.unwrap_or(NodeFacts { is_missing: true, ..NodeFacts::default() }))
                 }
                 Err(error) => NodeState::Unreadable(error.to_string()),
             };
@@ -124,5 +126,5 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> Option<NodeFacts> 
         _ => BTreeMap::new(),
     };
     let switch = node.annotation(SWITCH).ok().flatten();
-    Some(NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF) })
+    Some(NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF), is_missing: false })
 }

@@ -18,6 +18,7 @@ mod answered_by;
 mod body;
 mod credential;
 mod explain;
+mod failure_log;
 mod headers;
 mod identity;
 mod in_flight;
@@ -44,6 +45,8 @@ use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
 
 pub use self::explain::{ExplainError, ExplainRequest};
+use self::failure_log::FailureLog;
+pub(crate) use self::failure_log::FailureStatus;
 use self::identity::acceptance::Acceptances;
 use self::identity::grants::Grants;
 use self::identity::kinds::LearntKinds;
@@ -70,6 +73,7 @@ use crate::config::{Compression, Resend};
 use crate::ledger::Ledger;
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
+use crate::outage::Outage;
 use crate::view::Views;
 
 /// The settings of the proxy.
@@ -97,8 +101,6 @@ pub struct ProxyConfig {
     pub peer_nodes: Vec<String>,
     /// Bytes a second that are relayed for them; `None` relays nothing.
     pub relay_rate: Option<NonZeroU64>,
-    /// How long a client's permission holds while no API server can be reached.
-    pub offline_grace: Duration,
 }
 
 impl Default for ProxyConfig {
@@ -116,7 +118,6 @@ impl Default for ProxyConfig {
             drain: Duration::from_secs(10),
             peer_nodes: Vec::new(),
             relay_rate: None,
-            offline_grace: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -126,6 +127,8 @@ impl Default for ProxyConfig {
 pub struct ProxyParts {
     /// The API servers.
     pub upstream: Arc<Upstream>,
+    /// The time without them.
+    pub(crate) outage: Arc<Outage>,
     /// The filter set in force.
     pub serving: ServingReceiver,
     /// `None`: every read goes upstream.
@@ -166,7 +169,8 @@ pub struct Proxy {
     /// Responses for the time without an API server.
     answers: AnswerMemory,
     ledger: Ledger,
-    offline_grace: Duration,
+    outage: Arc<Outage>,
+    failures: FailureLog,
     serving: ServingReceiver,
     metrics: Arc<ProxyMetrics>,
     clients: Arc<ClientTable>,
@@ -201,8 +205,18 @@ impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
-        let ProxyParts { upstream, serving, views, local_status, metrics, clients, relay_metrics, modules, ledger } =
-            parts;
+        let ProxyParts {
+            upstream,
+            outage,
+            serving,
+            views,
+            local_status,
+            metrics,
+            clients,
+            relay_metrics,
+            modules,
+            ledger,
+        } = parts;
         let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
         let disk = views.as_ref().and_then(|views| views.disk());
         let lists = Arc::new(ListMemory::default());
@@ -217,7 +231,7 @@ impl Proxy {
             node_credential_uids: config.node_credential_uids,
             node_service_accounts: config.node_service_accounts,
             accepted: Acceptances::default(),
-            grants: Grants::new(disk.clone(), config.offline_grace),
+            grants: Grants::new(disk.clone(), outage.clone()),
             learnt_kinds: LearntKinds::default(),
             reviews: ReviewCache::for_certificates(),
             read_reviews: ReviewCache::for_reads(),
@@ -225,7 +239,8 @@ impl Proxy {
             local_status,
             answers: AnswerMemory::new(disk, ledger.clone()),
             ledger,
-            offline_grace: config.offline_grace,
+            outage,
+            failures: FailureLog::default(),
             serving,
             metrics,
             clients,
@@ -247,6 +262,11 @@ impl Proxy {
             peer_nodes: config.peer_nodes,
             modules,
         })
+    }
+
+    /// What requests fail for.
+    pub(crate) fn failures(&self) -> Vec<FailureStatus> {
+        self.failures.status()
     }
 
     /// Starts to serve plain HTTP on a bound listener, and returns. It stops with the daemon.

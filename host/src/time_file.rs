@@ -1,6 +1,7 @@
 //! Keeps the time of day in a file of the cache directory, for a start without a clock and without the API server.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use weir_upstream::clock;
@@ -16,8 +17,8 @@ const INTERVAL: Duration = Duration::from_secs(600);
 /// How soon after the start, until the time is known.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// Reads a time from a file. One that is not readable counts as none, and is logged.
-pub(crate) fn read_time(path: &Path) -> Option<jiff::Timestamp> {
+/// Reads a time or a duration from a file. One that is not readable counts as none, and is logged.
+pub(crate) fn read_time<T: FromStr>(path: &Path) -> Option<T> {
     let text = match read_file(path, MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         read => read.map_err(|error| error.to_string()),
@@ -40,7 +41,7 @@ impl TimeFile {
     /// Reads the file. What is not readable counts as none.
     pub(crate) fn restore(directory: &Path) -> Self {
         let file = Self(directory.join(NAME));
-        if let Some(time) = read_time(&file.0) {
+        if let Some(time) = read_time::<jiff::Timestamp>(&file.0) {
             let machine = clock::now();
             clock::restore(time.into());
             if SystemTime::from(time) > machine {

@@ -1,11 +1,14 @@
 //! Metrics of the process and of lookups. They are sampled when the admin port exports them.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use weir_runtime::Engine;
 use weir_store::Reflectors;
 
+use super::notices::{self, ExpiryMetric, NoticeMetric, Notices};
 use super::status::FilterStatus;
 
 /// The sampled metrics.
@@ -19,6 +22,10 @@ pub struct AdminMetrics {
     reflectors: Gauge,
     degraded_reflectors: Gauge,
     reflector_objects: Gauge,
+    notices: NoticeMetric,
+    client_certificates: ExpiryMetric,
+    offline: Gauge<f64, AtomicU64>,
+    grace_left: Gauge<f64, AtomicU64>,
 }
 
 impl AdminMetrics {
@@ -42,10 +49,51 @@ impl AdminMetrics {
             "Reflectors whose last list or watch failed: their objects may be out of date",
             &self.degraded_reflectors,
         );
+        registry.register(
+            "weir_notices",
+            "What an operator should know of this node, by name: 1 while it is so, see the troubleshooting",
+            self.notices.clone(),
+        );
+        registry.register_with_unit(
+            "weir_offline",
+            "Time that Weir has run since an API server could be reached last, 0 while one can",
+            Unit::Seconds,
+            self.offline.clone(),
+        );
+        registry.register_with_unit(
+            "weir_offline_grace_left",
+            "Time for which clients other than node components still keep their permissions without an API server",
+            Unit::Seconds,
+            self.grace_left.clone(),
+        );
+        registry.register(
+            "weir_client_certificate_expiration_timestamp_seconds",
+            "Expiry of the client certificate of a credential, as Unix time",
+            self.client_certificates.clone(),
+        );
+        let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
         gauge("weir_reflector_objects", "Objects in the memory of all reflectors", &self.reflector_objects);
     }
 
-    pub(super) fn sample(&self, status: &FilterStatus, engine: &Engine, reflectors: &Reflectors) {
+    /// Creates a series of each metric with labels.
+    #[cfg(test)]
+    pub(crate) fn sample_labels(&self) {
+        self.notices.get_or_create(&[("notice", String::new())]).set(0);
+        self.client_certificates.get_or_create(&[("credential", "")]).set(0);
+    }
+
+    pub(super) fn sample(
+        &self,
+        status: &FilterStatus,
+        engine: &Engine,
+        (reflectors, notices): (&Reflectors, &Notices),
+    ) {
+        notices::sample(notices, &self.notices, &self.client_certificates);
+        if let Some(outage) = &notices.outage {
+            let status = outage.status();
+            self.offline.set(status.map_or(0.0, |status| status.running.as_secs_f64()));
+            self.grace_left.set(status.map_or(outage.grace(), |status| status.left).as_secs_f64());
+        }
         let set = |gauge: &Gauge, value: usize| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         // The engine counts from its start, too.
         let raise_to = |counter: &Counter, value: usize| counter.inc_by((value as u64).saturating_sub(counter.get()));

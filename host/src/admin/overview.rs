@@ -12,8 +12,10 @@ use weir_runtime::{FilterCounts, RuntimeMetrics};
 use weir_upstream::{ServerState, ServerStatus, clock};
 
 use super::caches::{seconds, timestamp};
+use super::notices::Notice;
 use super::port::{AdminParts, Shared};
 use crate::client_table::ClientStatus;
+use crate::proxy::FailureStatus;
 use crate::view::CacheStatus;
 
 /// The most items of a list.
@@ -26,7 +28,8 @@ const MAX_TEXT: usize = 1000;
 /// Returns the answer of `/status`.
 pub(super) fn overview(shared: &Shared) -> Value {
     let Shared { parts, started, .. } = shared;
-    let AdminParts { status, reflectors, caches, runtime, clients, node_name, .. } = parts;
+    let AdminParts { status, reflectors, notices, caches, runtime, clients, node_name, .. } = parts;
+    let notice = |notice: &Notice| json!({ "name": notice.name, "text": notice.text });
     let not_ready = status.ready().err();
     let filters = status.to_json().get_mut("filters").map(Value::take);
     let upstream = caches.upstream.as_ref();
@@ -41,11 +44,16 @@ pub(super) fn overview(shared: &Shared) -> Value {
         "residentMemoryBytes": super::metrics::resident_memory(),
     });
     let lists = [
+        ("notices", notices.present().iter().map(notice).collect()),
         ("filters", with_counts(filters, runtime)),
         ("reloads", status.reloads()),
         ("lookups", reflectors.status().iter().map(super::port::lookup).collect()),
         ("caches", cache_rows(&caches.status())),
         ("servers", upstream.map(|upstream| upstream.server_status()).unwrap_or_default().iter().map(server).collect()),
+        (
+            "failures",
+            parts.proxy.as_ref().map(|proxy| proxy.failures()).unwrap_or_default().iter().map(failure).collect(),
+        ),
         ("clients", clients.status().iter().map(client).collect()),
     ];
     let mut omitted = Map::new();
@@ -107,6 +115,18 @@ fn server(server: &ServerStatus) -> Value {
         ServerState::Up | ServerState::Unresponsive | ServerState::NotReady | ServerState::Standby => None,
     };
     json!({ "name": server.name, "relay": server.relay, "state": server.state.label(), "since": since })
+}
+
+fn failure(failure: &FailureStatus) -> Value {
+    json!({
+        "first": timestamp(failure.first),
+        "component": failure.component,
+        "code": failure.code,
+        "what": failure.what,
+        "path": failure.path,
+        "error": failure.error,
+        "count": failure.count,
+    })
 }
 
 fn client(client: &ClientStatus) -> Value {

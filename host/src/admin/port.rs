@@ -26,6 +26,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::notices::Notices;
 use super::overview::overview;
 use super::page::page;
 use super::status::FilterStatus;
@@ -72,6 +73,8 @@ pub struct AdminParts {
     pub reflectors: Reflectors,
     /// The watch caches and the API servers.
     pub caches: Caches,
+    /// What an operator should know.
+    pub notices: Arc<Notices>,
     /// The requests of clients.
     pub clients: Arc<ClientTable>,
     /// The name of this node.
@@ -175,10 +178,10 @@ impl Admin {
         {
             return explain(proxy, object, &request, client, &self.0.parts.node_name).await;
         }
-        self.respond(method, path)
+        self.respond(method, path, request.uri().query().unwrap_or_default())
     }
 
-    fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn respond(&self, method: &Method, path: &str, query: &str) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
             let mut response = with(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -189,6 +192,11 @@ impl Admin {
             "/status" => with(StatusCode::OK, JSON, format!("{}\n", overview(&self.0))),
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => match self.0.parts.status.ready() {
+                Ok(()) if query.split('&').any(|option| option == "verbose") => {
+                    let notices = self.0.parts.notices.present();
+                    let lines = notices.iter().map(|notice| format!("[!] {}: {}\n", notice.name, notice.text));
+                    with(StatusCode::OK, TEXT, lines.chain(["ok\n".to_owned()]).collect::<String>())
+                }
                 Ok(()) => with(StatusCode::OK, TEXT, "ok\n"),
                 Err(missing) => with(StatusCode::SERVICE_UNAVAILABLE, TEXT, self.unready(missing)),
             },
@@ -222,9 +230,9 @@ impl Admin {
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
-        let AdminParts { status, engine, reflectors, caches, registry, metrics, .. } = &self.0.parts;
+        let AdminParts { status, engine, reflectors, notices, caches, registry, metrics, .. } = &self.0.parts;
         let _scraping = self.0.scraping.lock().unwrap_or_else(PoisonError::into_inner);
-        metrics.sample(status, engine, reflectors);
+        metrics.sample(status, engine, (reflectors, notices));
         caches.sample();
         let mut text = String::new();
         encode(&mut text, registry).map(|()| text)

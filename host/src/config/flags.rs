@@ -303,7 +303,7 @@ pub(super) struct ServeFlags {
     /// Whether the condition WeirFiltersReady is set on the Node: auto (with --node-kubeconfig), on (without it, with the daemon's own credential) or off
     #[arg(long, env = "WEIR_NODE_CONDITION", value_name = "MODE", default_value = "auto")]
     pub(super) node_condition: NodeConditionMode,
-    /// Longest time that a client keeps its permission to read while no API server can be reached, never past the expiry of its token
+    /// Longest time that a client other than a node component keeps its permission to read while Weir runs without an API server, never past the expiry of its token
     #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
     pub(super) offline_grace: String,
     /// Longest time that a request waits for the first filter set; then it gets 503

@@ -95,7 +95,7 @@ impl ModuleCache {
     }
 
     /// Returns the file of a module that is no artifact.
-    fn module_file(&self, digest: Digest) -> PathBuf {
+    pub(super) fn module_file(&self, digest: Digest) -> PathBuf {
         self.folder.join(format!("sha256-{}.wasm", digest.hex()))
     }
 
@@ -106,7 +106,7 @@ impl ModuleCache {
         if Digest::of(&bytes) == digest {
             return Some(bytes.into());
         }
-        tracing::warn!(path = %path.display(), "a module in the cache is damaged: it will be read again");
+        tracing::warn!(path = %path.display(), reason = "it has another digest", "a module in the cache is damaged: it will be read again");
         let _ = std::fs::remove_file(&path);
         None
     }
@@ -114,7 +114,8 @@ impl ModuleCache {
     /// Keeps a module.
     pub(super) fn keep_module(&self, digest: Digest, module: &[u8]) -> io::Result<()> {
         let path = self.module_file(digest);
-        let part = path.with_extension("part");
+        // The same one may be kept twice at a time.
+        let part = path.with_extension(format!("{:016x}.part", fastrand::u64(..)));
         let mut file = File::create(&part)?;
         file.write_all(module)?;
         file.sync_all()?;

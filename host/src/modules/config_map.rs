@@ -33,7 +33,7 @@ impl Modules {
         if found != digest {
             return Err(failed(format!("it has the digest {found}, and the configuration names {digest}")));
         }
-        self.cache_module(digest, &bytes).await;
+        self.cache_module(digest, &bytes);
         Ok(FoundModule { bytes, from: format!("ConfigMap {namespace}/{name}") })
     }
 
@@ -42,12 +42,15 @@ impl Modules {
         tokio::task::spawn_blocking(move || cache.module(digest)).await.ok()?
     }
 
-    pub(super) async fn cache_module(&self, digest: Digest, module: &Bytes) {
+    /// Keeps a module. Nobody waits for it: a disk may hang.
+    pub(super) fn cache_module(&self, digest: Digest, module: &Bytes) {
         let Some(cache) = self.cache.clone() else { return };
         let module = module.clone();
-        let kept = tokio::task::spawn_blocking(move || cache.keep_module(digest, &module)).await;
-        if let Err(error) = kept.map_err(std::io::Error::other).flatten() {
-            tracing::warn!(%error, %digest, "a module cannot be kept in the cache: it will be read again");
-        }
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = cache.keep_module(digest, &module) {
+                let path = cache.module_file(digest);
+                tracing::warn!(path = %path.display(), %error, "a module cannot be kept in the cache: it will be read again");
+            }
+        });
     }
 }

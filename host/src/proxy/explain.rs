@@ -165,7 +165,7 @@ impl Proxy {
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let answered_by = self.resource_answered_by(object);
         let head = RequestHead { method: Method::GET, path, headers: sent, answered_by };
-        let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.upstream);
+        let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.outage);
         let response =
             self.upstream.send(caller.identity(), Purpose::Short, head, no_request_body()).await.map_err(outage)?;
         let (parts, body) = response.into_parts();

@@ -1,7 +1,7 @@
 //! Metrics of requests. The values of labels come from closed sets, never from a client.
 
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -75,8 +75,14 @@ impl ProxyMetrics {
     }
 
     /// Sets the expiry of the certificate of the HTTPS port, as Unix time.
-    pub(super) fn serving_certificate(&self, ends: u64) {
+    pub(crate) fn serving_certificate(&self, ends: u64) {
         self.serving_certificate.get_or_create(&[]).set(i64::try_from(ends).unwrap_or(i64::MAX));
+    }
+
+    /// When the certificate of the HTTPS port expires; `None` without one.
+    pub(crate) fn serving_certificate_expiry(&self) -> Option<SystemTime> {
+        let seconds = u64::try_from(self.serving_certificate.get(&[])?.get()).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
     }
 
     /// Creates a series of each metric.

@@ -1,5 +1,7 @@
 //! Turns every error of the proxy into a Kubernetes `Status`: a response, or the ERROR event that ends a watch.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
@@ -13,11 +15,12 @@ use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
 use super::server::head_guard::HeadError;
 use crate::ledger::OverShare;
+use crate::outage::Outage;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{OptionsError, OptionsErrorKind, RequestInfoError, Verb};
 use weir_runtime::Failure;
-use weir_upstream::{RelayError, ResponseBodyError, Upstream, UpstreamError, error_report};
+use weir_upstream::{RelayError, ResponseBodyError, UpstreamError, error_report};
 
 /// An error that the client receives as a Kubernetes `Status`, like `StatusError` in apimachinery.
 #[derive(Debug, thiserror::Error)]
@@ -133,10 +136,12 @@ pub(super) enum StatusError {
     #[error("{}", error_report(.0))]
     Upstream(#[from] UpstreamError),
     /// 503 without Retry-After, which client-go would sleep out inside each call: no API server can be reached.
-    #[error("the API server cannot be reached since {since}: {}", error_report(.source))]
+    #[error("the API server cannot be reached since {since}{}: {}", ended(.grace), error_report(.source))]
     Offline {
         /// Since when.
         since: jiff::Timestamp,
+        /// The time for which clients other than node components kept their permissions, and when it ended.
+        grace: Option<(Duration, jiff::Timestamp)>,
         /// What became of the request.
         source: UpstreamError,
     },
@@ -159,6 +164,12 @@ pub(super) enum StatusError {
     Expired(&'static str),
 }
 
+/// Says that clients other than node components get nothing any more.
+fn ended(grace: &Option<(Duration, jiff::Timestamp)>) -> String {
+    let Some((grace, end)) = grace else { return String::new() };
+    format!(", and what clients may read is unknown since {end}, when --offline-grace={grace:?} ended")
+}
+
 impl From<ResponseBodyError> for StatusError {
     fn from(error: ResponseBodyError) -> Self {
         Self::Interrupted(error.into())
@@ -174,14 +185,17 @@ impl StatusError {
 
     /// Says since when no API server can be reached, if that is why a request failed.
     #[must_use]
-    pub(super) fn with_outage(self, upstream: &Upstream) -> Self {
-        match (self, upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok())) {
+    pub(super) fn with_outage(self, outage: &Outage) -> Self {
+        let status = outage.status();
+        match (self, status.and_then(|status| jiff::Timestamp::try_from(status.since).ok())) {
             // A server that is not trusted is there: its own message helps.
             (Self::Upstream(source), Some(since))
                 if !matches!(source, UpstreamError::Untrusted { .. } | UpstreamError::RequestBody) =>
             {
                 let since = since.round(jiff::Unit::Second).unwrap_or(since);
-                Self::Offline { since, source }
+                let ended = status.and_then(|status| status.ended(outage.grace()));
+                let ended = ended.and_then(|end| jiff::Timestamp::try_from(end).ok()?.round(jiff::Unit::Second).ok());
+                Self::Offline { since, grace: ended.map(|end| (outage.grace(), end)), source }
             }
             (error, _) => error,
         }

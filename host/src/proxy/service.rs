@@ -82,7 +82,12 @@ impl Proxy {
             Err(error) => {
                 let (component, code) = (client_component(request.headers()), error.code().as_u16());
                 self.clients.begin(component, false).answered(error.code());
-                tracing::warn!(peer = %peer.address, method = %request.method(), uri = %request.uri(), component, code, %error, "request refused");
+                self.failures.warn(
+                    "request refused",
+                    (&format_args!("{} {} of {}", request.method(), request.uri(), peer.address), component),
+                    Some(code),
+                    &error,
+                );
                 let meter = Meter::new(self.metrics.clone(), "refused", started);
                 return meter.attach(error.response(Encoding::for_errors(request.headers())));
             }
@@ -310,12 +315,12 @@ impl Proxy {
             Ok(response) if compress => compressed(response),
             Ok(response) => response,
             Err(error) => {
-                let error = error.with_outage(&self.upstream);
+                let error = error.with_outage(&self.outage);
                 if matches!(error, StatusError::NotFound { .. }) {
                     tracing::debug!(%path, component, "object is hidden from this client, returned 404");
                 } else {
                     let code = error.code().as_u16();
-                    tracing::warn!(%path, component, handler, code, %error, "filtered read failed");
+                    self.failures.warn("filtered read failed", (&path, &component), Some(code), &error);
                 }
                 error.response(encoding)
             }

@@ -34,6 +34,7 @@ use weir_apiserver::ApiServer;
 use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
 use crate::ledger::Ledger;
+use crate::outage::Outage;
 use crate::view::CacheMetrics;
 use weir_runtime::{FilterSet, Serving, ServingSender};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
@@ -104,6 +105,7 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
         Caches { upstream: Some(upstream.clone()), views: views.clone(), local_status: None, metrics: setup.metrics };
     let parts = ProxyParts {
         ledger: setup.ledger.clone(),
+        outage: Outage::new(upstream.clone(), Duration::from_secs(24 * 3600)),
         upstream,
         serving: served,
         views,
@@ -226,6 +228,7 @@ async fn a_listener_that_is_not_on_loopback_must_be_allowed() {
         let (_serving, served) = watch::channel(Serving::Unknown);
         let parts = ProxyParts {
             ledger: Ledger::new(256 << 20),
+            outage: Outage::new(upstream.clone(), Duration::from_secs(24 * 3600)),
             upstream,
             serving: served,
             views: None,

@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
 
 use crate::bounded_file::read_file;
 use weir_runtime::Digest;
@@ -14,41 +17,62 @@ const MAX: usize = 16 << 20;
 
 /// The place of the copy.
 #[derive(Debug, Clone)]
-pub(super) struct FileCopy(PathBuf);
+pub(super) struct FileCopy {
+    path: PathBuf,
+    /// What is to be written.
+    last: Arc<ArcSwapOption<Vec<u8>>>,
+    turn: Arc<Mutex<()>>,
+}
 
 impl FileCopy {
     pub(super) fn new(directory: &Path) -> Self {
-        Self(directory.join(NAME))
+        Self { path: directory.join(NAME), last: Arc::default(), turn: Arc::default() }
     }
 
     /// Returns what was written. A damaged file counts as none.
     pub(super) async fn read(&self) -> Option<Vec<u8>> {
-        let path = self.0.clone();
+        let path = self.path.clone();
         let text = tokio::task::spawn_blocking(move || read_file(&path, MAX)).await.ok()?.ok()?;
         let at = text.iter().position(|byte| *byte == b'\n')?;
         let (digest, bytes) = (text.get(..at)?, text.get(at + 1..)?);
         (digest == Digest::of(bytes).to_string().as_bytes()).then(|| bytes.to_vec())
     }
 
-    /// Replaces the file. A failure is logged: the watch cache has the other copy.
-    pub(super) async fn write(&self, bytes: Vec<u8>) {
+    /// Waits until what was written before is on disk.
+    #[cfg(test)]
+    pub(super) async fn written(&self) {
         let place = self.clone();
-        let written = tokio::task::spawn_blocking(move || place.replace(&bytes)).await;
-        if let Err(error) = written.map_err(io::Error::other).flatten() {
-            let path = self.0.display();
-            tracing::warn!(%path, %error, "the copy of the last good configuration cannot be written");
-        }
+        let is_written = move || {
+            let _turn = place.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            place.last.load().is_none()
+        };
+        while !tokio::task::spawn_blocking(is_written.clone()).await.unwrap() {}
+    }
+
+    /// Replaces the file. Nobody waits for it, a disk may hang, and of two the later one stays. A failure is logged: the watch
+    /// cache has the other copy.
+    pub(super) fn write(&self, bytes: Vec<u8>) {
+        let place = self.clone();
+        place.last.store(Some(Arc::new(bytes)));
+        tokio::task::spawn_blocking(move || {
+            let _turn = place.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(bytes) = place.last.swap(None) else { return };
+            if let Err(error) = place.replace(&bytes) {
+                let path = place.path.display();
+                tracing::warn!(%path, %error, "the copy of the last good configuration cannot be written");
+            }
+        });
     }
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        let folder = self.0.parent().unwrap_or(Path::new("."));
+        let folder = self.path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
-        let temporary = self.0.with_extension("new");
+        let temporary = self.path.with_extension("new");
         let mut file = File::create(&temporary)?;
         writeln!(file, "{}", Digest::of(bytes))?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, &self.0)?;
+        std::fs::rename(&temporary, &self.path)?;
         File::open(folder)?.sync_all()
     }
 }

@@ -142,12 +142,18 @@ impl LastGood {
             KeptConfiguration { name, cluster, activated: clock::timestamp(), content, filters: filters.collect() };
         match serde_json::to_vec(&kept) {
             Ok(bytes) => {
-                self.copy.write(bytes.clone()).await;
+                self.copy.write(bytes.clone());
                 // An old one is better than none: without it nothing that filters match is served.
                 self.disk.put(&self.name, CachedValue::lasting(bytes), false).await;
             }
             Err(error) => tracing::error!(%error, "the last good configuration cannot be kept on disk"),
         }
+    }
+
+    /// Waits until the copy is on disk.
+    #[cfg(test)]
+    pub(super) async fn written(&self) {
+        self.copy.written().await;
     }
 
     /// The last good configuration, with a warning that says why it is used; `None` if there is none.
@@ -199,7 +205,7 @@ impl LastGood {
         if let Some(cached) =
             cached.filter(|_| matches!(in_cache, Some(Ok(_)))).filter(|cached| copy.as_ref() != Some(cached))
         {
-            self.copy.write(cached).await;
+            self.copy.write(cached);
         }
         in_cache
     }

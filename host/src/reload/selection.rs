@@ -92,7 +92,7 @@ mod tests {
 
     fn facts(pool: &str, is_off: bool) -> NodeState {
         let labels = [("apps.openyurt.io/nodepool".to_owned(), pool.to_owned())].into();
-        NodeState::Known(NodeFacts { labels, is_off })
+        NodeState::Known(NodeFacts { labels, is_off, is_missing: false })
     }
 
     fn names(selected: Result<Selected<'_>, Vec<ReloadError>>) -> (Vec<String>, Vec<String>) {

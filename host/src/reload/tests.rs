@@ -210,7 +210,11 @@ async fn each_copy_of_the_last_good_configuration_comes_back_from_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, place) = last_good(folder.path());
     place.keep(&SourcedConfiguration::of_api_server("ConfigMap", Some(a_config_map())).unwrap(), &[]).await;
-    let filters = async |place: &LastGood| place.read("offline").await.map(|read| read.filters.clone());
+    let filters = async |place: &LastGood| {
+        let read = place.read("offline").await.map(|read| read.filters.clone());
+        place.written().await;
+        read
+    };
     let kept = filters(&place).await;
     assert!(kept.is_some());
     let path = folder.path().join("cache").join("last-good");
@@ -249,6 +253,7 @@ async fn a_copy_of_another_cluster_or_source_is_not_used() {
     let (disk, place) = last_good(folder.path());
     disk.confirm_cluster("one".to_owned()).await;
     place.keep(&SourcedConfiguration::of_api_server("ConfigMap", Some(a_config_map())).unwrap(), &[]).await;
+    place.written().await;
     disk.confirm_cluster("two".to_owned()).await;
     assert!(place.read("refused").await.is_none(), "of another cluster");
     disk.confirm_cluster("one".to_owned()).await;

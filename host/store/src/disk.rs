@@ -23,7 +23,9 @@
 
 mod aside;
 mod cache;
+mod cluster;
 mod commit;
+mod conditions;
 mod config;
 mod database;
 mod error;
@@ -46,6 +48,7 @@ mod values;
 mod waiting;
 
 pub use self::cache::{DiskCache, PersistHandle};
+pub use self::conditions::DiskCondition;
 pub use self::config::{Confidentiality, DiskConfig, StoreName};
 pub use self::error::{DiskError, DiskUnusable};
 pub use self::metrics::DiskMetrics;

@@ -22,6 +22,7 @@ fn admin() -> (Admin, Arc<FilterStatus>, Arc<ReloadMetrics>) {
     let reflectors = Reflectors::new(stores);
     let caches = Caches { upstream: None, views: None, local_status: None, metrics: Arc::default() };
     let parts = AdminParts {
+        notices: Arc::default(),
         status: status.clone(),
         registry,
         metrics,
@@ -43,7 +44,7 @@ fn client() -> Client {
 }
 
 async fn get(admin: &Admin, path: &str) -> (StatusCode, String) {
-    let response = admin.respond(&Method::GET, path);
+    let response = admin.respond(&Method::GET, path, "");
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -134,7 +135,7 @@ async fn a_foreign_host_gets_nothing_but_probes() {
 async fn other_paths_and_methods_get_404_and_405() {
     let (admin, ..) = admin();
     assert_eq!(get(&admin, "/index.html").await.0, StatusCode::NOT_FOUND);
-    let response = admin.respond(&Method::POST, "/livez");
+    let response = admin.respond(&Method::POST, "/livez", "");
     assert_eq!(
         (response.status(), response.headers()[ALLOW].to_str().unwrap()),
         (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD")

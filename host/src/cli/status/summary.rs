@@ -13,6 +13,7 @@ pub(super) fn summary(status: &Value) -> String {
         ("caches", caches),
         ("servers", servers),
         ("clients", clients),
+        ("failures", failures),
     ];
     for (name, table) in tables {
         let items = status[name].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -41,6 +42,9 @@ fn heading(status: &Value) -> String {
             },
         ),
     ];
+    let notices = status["notices"].as_array().into_iter().flatten();
+    lines
+        .extend(notices.map(|notice| ("Notice:", format!("{}: {}", string(&notice["name"]), string(&notice["text"])))));
     if let Some(last) = status["reloads"].as_array().and_then(|reloads| reloads.first()) {
         let (result, source) = (string(&last["result"]), string(&last["source"]));
         lines.push(("Reload:", format!("{result} {}, {source}", ago(status, &last["at"]))));
@@ -123,6 +127,15 @@ fn clients(status: &Value, items: &[Value]) -> String {
         [component.to_owned(), requests, failed, watches, since(status, &client["lastSeen"])]
     };
     table(["CLIENT", "REQUESTS", "FAILED", "WATCHES", "LAST-SEEN"], items.iter().map(row).collect())
+}
+
+fn failures(status: &Value, items: &[Value]) -> String {
+    let row = |failure: &Value| {
+        let [component, code, count, path] = ["component", "code", "count", "path"].map(|name| string(&failure[name]));
+        let reason = format!("{}: {}", string(&failure["what"]), string(&failure["error"]));
+        [component, code, count, since(status, &failure["first"]), path, reason]
+    };
+    table(["FAILED-FOR", "CODE", "REQUESTS", "FIRST", "PATH", "REASON"], items.iter().map(row).collect())
 }
 
 /// A text or a number; empty if it is neither.

@@ -159,7 +159,7 @@ impl Proxy {
 
     /// The account that an API server named for exactly this credential, or for whom it issued this token.
     async fn accepted_before(&self, caller: &Caller) -> Option<Arc<Account>> {
-        if let Some(row) = self.grants.get(&accepted(caller)).await {
+        if let Some(row) = self.grants.get(&accepted(caller), caller.expires()).await {
             return serde_json::from_slice(&row).ok().map(Arc::new);
         }
         self.issued(caller).await.map(|issued| Arc::new(issued.account))
@@ -172,7 +172,7 @@ impl Proxy {
     }
 
     async fn issued(&self, caller: &Caller) -> Option<IssuedRow> {
-        serde_json::from_slice(&self.grants.get(&issued(caller.token()?)).await?).ok()
+        serde_json::from_slice(&self.grants.get(&issued(caller.token()?), caller.expires()).await?).ok()
     }
 
     /// The subjects whose permissions a caller has: exactly its credential, and the line of tokens that it was issued in.
@@ -201,7 +201,7 @@ impl Proxy {
     async fn end(&self, caller: &Caller) {
         let names = [Some(accepted(caller)), caller.token().map(|token| issued(token))];
         for name in names.into_iter().flatten() {
-            if self.grants.get(&name).await.is_some() {
+            if self.grants.get(&name, None).await.is_some() {
                 self.read_reviews.end(caller.key()).await;
                 self.grants.remove(&name).await;
             }

@@ -2,13 +2,14 @@
 //!
 //! Three kinds of rows: `accepted/…`, the account of a credential; `issued/…`, a token that a TokenRequest through Weir has
 //! issued; `grant/…`, a permission, or that it was denied. Rows exist only for credentials that the API server has accepted, or
-//! issued: who sends garbage leaves nothing. They hold for the offline grace, and not beyond the credential. One owner has at
+//! issued: who sends garbage leaves nothing. They hold for the offline grace, and not beyond the credential; those of node
+//! components without end, see [`Outage`]. One owner has at
 //! most [`MAX_ROWS`]: who mints tokens does not push out what others have. Those of node components are apart from
 //! all others on disk, where they go last.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use moka::future::Cache;
@@ -16,6 +17,7 @@ use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
 
 use crate::ledger::Owner;
+use crate::outage::Outage;
 
 /// The most rows in memory. Those on disk are read again.
 const CAPACITY: u64 = 16 << 10;
@@ -38,35 +40,35 @@ pub(in crate::proxy) struct Grants {
     added: Mutex<HashMap<Owner, Vec<SystemTime>>>,
     /// Where they outlive the process.
     disk: Option<Arc<DiskCache>>,
-    /// The longest time that they hold.
-    grace: Duration,
+    /// How long they hold.
+    outage: Arc<Outage>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     bytes: Bytes,
     expires: SystemTime,
+    /// Whether it is of a node component.
+    is_node: bool,
 }
 
 impl Grants {
     /// Without a disk, rows last as long as the process.
-    pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, grace: Duration) -> Self {
-        let recent = Cache::builder().max_capacity(CAPACITY).time_to_live(grace.max(Duration::from_secs(1)));
-        Self { recent: recent.build(), added: Mutex::default(), disk, grace }
+    pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, outage: Arc<Outage>) -> Self {
+        Self { recent: Cache::new(CAPACITY), added: Mutex::default(), disk, outage }
     }
 
-    /// Returns a row that holds now.
-    pub(super) async fn get(&self, name: &str) -> Option<Bytes> {
+    /// Returns a row that holds now, for a credential that ends then.
+    pub(super) async fn get(&self, name: &str, credential_expires: Option<SystemTime>) -> Option<Bytes> {
         let row = self.row(name).await?;
-        let now = clock::now();
-        // One that ends much later was written by a clock that was years ahead.
-        (row.expires > now && row.expires <= now + 2 * self.grace).then_some(row.bytes)
+        let is_valid = credential_expires.is_none_or(|expires| expires > clock::now());
+        (is_valid && (row.is_node || self.outage.holds(row.expires))).then_some(row.bytes)
     }
 
     /// Writes a row that holds until the grace or the credential ends. Flash wears: what is there and lasts is not written again.
     pub(super) async fn put(&self, owner: &Owner, name: &str, bytes: Bytes, credential_expires: Option<SystemTime>) {
-        let now = clock::now();
-        let expires = credential_expires.map_or(now + self.grace, |expires| expires.min(now + self.grace));
+        let (now, grace) = (clock::now(), self.outage.grace());
+        let expires = credential_expires.map_or(now + grace, |expires| expires.min(now + grace));
         if expires <= now {
             return;
         }
@@ -84,7 +86,8 @@ impl Grants {
         if known.is_none() && bytes != DENIED && !self.may_add(owner, name, expires) {
             return;
         }
-        self.recent.insert(name.to_owned(), Row { bytes: bytes.clone(), expires }).await;
+        let row = Row { bytes: bytes.clone(), expires, is_node: owner.is_reserved() };
+        self.recent.insert(name.to_owned(), row).await;
         if let Some(disk) = &self.disk {
             disk.put(&on_disk(owner, name), CachedValue { bytes: bytes.to_vec(), expires }, false).await;
         }
@@ -137,14 +140,14 @@ impl Grants {
     /// it either.
     pub(super) async fn deny_ahead(&self, owner: &Owner, question: &str, credential_expires: Option<SystemTime>) {
         let name = grant(question);
-        if self.row(&name).await.is_some() || self.may_add(owner, &name, clock::now() + self.grace) {
+        if self.row(&name).await.is_some() || self.may_add(owner, &name, clock::now() + self.outage.grace()) {
             self.deny(owner, question, credential_expires).await;
         }
     }
 
     /// What is known of a question: granted, denied, or nothing.
-    pub(super) async fn answer(&self, question: &str) -> Option<bool> {
-        self.get(&grant(question)).await.map(|bytes| bytes == ALLOWED)
+    pub(super) async fn answer(&self, question: &str, credential_expires: Option<SystemTime>) -> Option<bool> {
+        self.get(&grant(question), credential_expires).await.map(|bytes| bytes == ALLOWED)
     }
 
     async fn row(&self, name: &str) -> Option<Row> {
@@ -152,11 +155,12 @@ impl Grants {
             return Some(row);
         }
         let disk = self.disk.as_ref()?;
-        let CachedValue { bytes, expires } = match disk.get(name).await {
-            Some(value) => value,
-            None => disk.get(&on_disk(&Owner::Node, name)).await?,
+        // Whether it holds is not for the clock alone to say.
+        let (CachedValue { bytes, expires }, is_node) = match disk.get_even_expired(name).await {
+            Some(value) => (value, false),
+            None => (disk.get_even_expired(&on_disk(&Owner::Node, name)).await?, true),
         };
-        let row = Row { bytes: bytes.into(), expires };
+        let row = Row { bytes: bytes.into(), expires, is_node };
         self.recent.insert(name.to_owned(), row.clone()).await;
         Some(row)
     }
@@ -176,10 +180,36 @@ fn grant(question: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::outage::tests as outage;
 
     const GRACE: Duration = Duration::from_secs(3600);
     const OWNER: Owner = Owner::Unaccepted;
+
+    fn grants(disk: Option<Arc<DiskCache>>, grace: Duration) -> Grants {
+        Grants::new(disk, outage::online(grace))
+    }
+
+    #[tokio::test]
+    async fn an_outage_ends_what_clients_have_with_the_grace_and_what_node_components_have_with_their_credential() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = weir_store::disk::DiskConfig::new(&folder.path().join("cache"), "node");
+        let disk = DiskCache::new(config, Arc::default());
+        let online = grants(Some(disk.clone()), GRACE);
+        online.allow(&Owner::Node, "node", None).await;
+        online.allow(&OWNER, "client", None).await;
+        let now = clock::now();
+        // By the clock, it is a week later.
+        let offline = async |running| {
+            let rows = Grants::new(Some(disk.clone()), outage::counted(now, running, GRACE).await);
+            let past = rows.answer("node", Some(now - GRACE)).await;
+            (rows.answer("node", None).await, rows.answer("client", None).await, past)
+        };
+        assert_eq!(offline(GRACE / 2).await, (Some(true), Some(true), None));
+        assert_eq!(offline(GRACE).await, (Some(true), None, None));
+    }
 
     #[tokio::test]
     async fn a_permission_outlasts_neither_the_grace_period_nor_its_credential() {
@@ -192,58 +222,58 @@ mod tests {
             (Duration::ZERO, None, None),
             (Duration::ZERO, Some(soon), None),
         ] {
-            let grants = Grants::new(None, grace);
-            grants.allow(&OWNER, "a", expires).await;
-            assert_eq!(grants.answer("a").await, granted, "{grace:?} {expires:?}");
-            assert_eq!(grants.answer("b").await, None);
+            let rows = grants(None, grace);
+            rows.allow(&OWNER, "a", expires).await;
+            assert_eq!(rows.answer("a", None).await, granted, "{grace:?} {expires:?}");
+            assert_eq!(rows.answer("b", None).await, None);
         }
     }
 
     #[tokio::test]
     async fn a_denial_replaces_a_permission_until_it_is_granted_again() {
-        let grants = Grants::new(None, GRACE);
-        grants.allow(&OWNER, "a", None).await;
-        grants.deny(&OWNER, "a", None).await;
-        assert_eq!(grants.answer("a").await, Some(false));
-        grants.allow(&OWNER, "a", None).await;
-        assert_eq!(grants.answer("a").await, Some(true));
+        let rows = grants(None, GRACE);
+        rows.allow(&OWNER, "a", None).await;
+        rows.deny(&OWNER, "a", None).await;
+        assert_eq!(rows.answer("a", None).await, Some(false));
+        rows.allow(&OWNER, "a", None).await;
+        assert_eq!(rows.answer("a", None).await, Some(true));
     }
 
     #[tokio::test]
     async fn a_shorter_credential_shortens_what_was_granted_before() {
-        let grants = Grants::new(None, GRACE);
-        grants.put(&OWNER, "a", Bytes::new(), None).await;
+        let rows = grants(None, GRACE);
+        rows.put(&OWNER, "a", Bytes::new(), None).await;
         let soon = clock::now() + Duration::from_secs(60);
-        grants.put(&OWNER, "a", Bytes::new(), Some(soon)).await;
-        assert_eq!(grants.row("a").await.unwrap().expires, soon);
+        rows.put(&OWNER, "a", Bytes::new(), Some(soon)).await;
+        assert_eq!(rows.row("a").await.unwrap().expires, soon);
     }
 
     #[tokio::test]
     async fn one_owner_adds_a_share_of_rows_and_others_keep_theirs() {
         let folder = tempfile::tempdir().unwrap();
         let config = weir_store::disk::DiskConfig::new(&folder.path().join("cache"), "node");
-        let grants = Grants::new(Some(DiskCache::new(config, Arc::default())), GRACE);
-        grants.allow(&Owner::Node, "node", None).await;
-        grants.allow(&Owner::Client("b".into()), "b", None).await;
+        let rows = grants(Some(DiskCache::new(config, Arc::default())), GRACE);
+        rows.allow(&Owner::Node, "node", None).await;
+        rows.allow(&Owner::Client("b".into()), "b", None).await;
         let minting = Owner::Client("a".into());
         for n in 0..3 * MAX_ROWS {
-            grants.allow(&minting, &n.to_string(), None).await;
+            rows.allow(&minting, &n.to_string(), None).await;
         }
         let mut kept = 0;
         for n in 0..3 * MAX_ROWS {
-            kept += usize::from(grants.answer(&n.to_string()).await.is_some());
+            kept += usize::from(rows.answer(&n.to_string(), None).await.is_some());
         }
         assert_eq!(kept, MAX_ROWS);
-        grants.allow(&minting, "0", None).await;
-        grants.deny(&minting, "other", None).await;
-        assert_eq!(grants.answer("other").await, Some(false), "a denial of what was granted always counts");
-        grants.deny_ahead(&minting, "another", None).await;
-        assert_eq!(grants.answer("another").await, None, "one of what was not has a place in the share");
-        grants.recent.invalidate_all();
+        rows.allow(&minting, "0", None).await;
+        rows.deny(&minting, "other", None).await;
+        assert_eq!(rows.answer("other", None).await, Some(false), "a denial of what was granted always counts");
+        rows.deny_ahead(&minting, "another", None).await;
+        assert_eq!(rows.answer("another", None).await, None, "one of what was not has a place in the share");
+        rows.recent.invalidate_all();
         for name in ["node", "b", "0"] {
-            assert_eq!(grants.answer(name).await, Some(true), "{name} is on disk");
+            assert_eq!(rows.answer(name, None).await, Some(true), "{name} is on disk");
         }
-        grants.remove(&grant("node")).await;
-        assert_eq!(grants.answer("node").await, None);
+        rows.remove(&grant("node")).await;
+        assert_eq!(rows.answer("node", None).await, None);
     }
 }

@@ -36,7 +36,7 @@ fn a_failure_names_its_filter() {
 #[test]
 fn an_outage_is_503_without_retry_after_and_says_since_when() {
     let source = UpstreamError::Unresponsive { servers: "a:6443".to_owned() };
-    let error = StatusError::Offline { since: "2026-01-02T03:04:05Z".parse().unwrap(), source };
+    let error = StatusError::Offline { since: "2026-01-02T03:04:05Z".parse().unwrap(), grace: None, source };
     assert_eq!(error.code(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(error.to_string().starts_with("the API server cannot be reached since 2026-01-02T03:04:05Z: "));
     assert!(!error.response(Encoding::Json).headers().contains_key(header::RETRY_AFTER));

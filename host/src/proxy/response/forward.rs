@@ -81,9 +81,9 @@ pub(in crate::proxy) async fn forward(
     let mut response = match proxy.upstream.send(identity, purpose, head, body).await {
         Ok(response) => response,
         Err(error) => {
-            let error = StatusError::Upstream(error).with_outage(&proxy.upstream);
+            let error = StatusError::Upstream(error).with_outage(&proxy.outage);
             let code = error.code().as_u16();
-            tracing::warn!(path = %parsed.forward, component, code, %error, "cannot forward request");
+            proxy.failures.warn("cannot forward request", (&parsed.forward, component), Some(code), &error);
             return meter.attach(error.response(encoding));
         }
     };

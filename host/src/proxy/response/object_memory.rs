@@ -87,10 +87,8 @@ impl Proxy {
         let (name, other) = if media_type.encoding == Encoding::Json { (json, protobuf) } else { (protobuf, json) };
         let now = clock::now();
         let expires = match caller.identity() {
-            Identity::Client => {
-                let grace = now + self.offline_grace;
-                caller.expires().map_or(grace, |expires| expires.min(grace))
-            }
+            // Whether the API server has accepted it in time is asked when it reads.
+            Identity::Client => caller.expires().map_or(now + KEEP, |expires| expires.min(now + KEEP)),
             // The client of a node credential or a certificate is authorized again when it reads.
             Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,
         };

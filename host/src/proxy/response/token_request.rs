@@ -57,8 +57,8 @@ pub(in crate::proxy) async fn respond(
     let meter = Meter::new(proxy.metrics.clone(), "forward", started);
     let path = parsed.forward.clone();
     let response = exchange(proxy, request, &parsed, &caller).await.unwrap_or_else(|error| {
-        let error = error.with_outage(&proxy.upstream);
-        tracing::warn!(%path, component, code = error.code().as_u16(), %error, "cannot forward token request");
+        let error = error.with_outage(&proxy.outage);
+        proxy.failures.warn("cannot forward token request", (&path, component), Some(error.code().as_u16()), &error);
         error.response(encoding)
     });
     meter.attach(response)

@@ -64,8 +64,8 @@ impl WriteRequest {
         // Created first: it also counts a request whose client leaves before the response.
         let meter = Meter::new(proxy.metrics.clone(), "write", started);
         let response = self.send(proxy, request).await.unwrap_or_else(|error| {
-            let error = error.with_outage(&proxy.upstream);
-            tracing::warn!(%path, component, code = error.code().as_u16(), %error, "write failed");
+            let error = error.with_outage(&proxy.outage);
+            proxy.failures.warn("write failed", (&path, &component), Some(error.code().as_u16()), &error);
             error.response(encoding)
         });
         meter.attach(response)

@@ -10,13 +10,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::commit::PersistRequest;
+use super::conditions::DiskCondition;
 use super::config::{Confidentiality, DiskConfig, StoreName};
-use super::error::{DiskError, DiskUnusable};
+use super::error::DiskUnusable;
 use super::metrics::DiskMetrics;
 use super::reading::{Reading, lock};
 use super::state::DiskState;
 use super::store_status::DiskStoreStatus;
-use super::values::{CachedValue, MAX_VALUE, PendingValue, is_confidential, unseal_value};
+use super::values::{CachedValue, MAX_VALUE, PendingValue};
 use crate::cache::{ResourceStore, Snapshot};
 
 /// How often the size of changes is compared with the limit while a commit is due.
@@ -120,6 +121,12 @@ impl DiskCache {
         self.reading.on_disk.get(name)
     }
 
+    /// What is wrong with the file now: names and lines for an operator.
+    #[must_use]
+    pub fn conditions(&self) -> Vec<DiskCondition> {
+        self.reading.conditions.get()
+    }
+
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
     /// cluster is set aside.
     pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
@@ -131,7 +138,8 @@ impl DiskCache {
 
     /// The identity of the cluster, as far as it is known: what the API server says, or the file.
     pub async fn cluster(self: &Arc<Self>) -> Option<String> {
-        self.blocking(|state, _| state.confirmed.clone().or_else(|| state.cluster.clone())).await.flatten()
+        let of_state = |state: &mut DiskState| Some(state.confirmed.clone().or_else(|| state.cluster.clone()));
+        self.read_with(|reading| reading.cluster(), of_state).await.flatten()
     }
 
     /// Notes that the API server does not tell the identity of the cluster for now, which is what the cache is for.
@@ -221,6 +229,15 @@ impl DiskCache {
     /// The file cannot be used at present. The reason was reported.
     pub async fn read(self: &Arc<Self>, name: &str) -> Result<Option<CachedValue>, DiskUnusable> {
         let name = name.to_owned();
+        Ok(self.value(name).await?.filter(|value| !value.is_expired()))
+    }
+
+    /// A value that may have expired, for those who know better than the clock whether it holds.
+    pub async fn get_even_expired(self: &Arc<Self>, name: &str) -> Option<CachedValue> {
+        self.value(name.to_owned()).await.ok().flatten()
+    }
+
+    async fn value(self: &Arc<Self>, name: String) -> Result<Option<CachedValue>, DiskUnusable> {
         let beside = name.clone();
         self.read_with(move |reading| reading.value(&beside), move |state| state.value(&name)).await.ok_or(DiskUnusable)
     }
@@ -295,6 +312,7 @@ impl DiskCache {
             let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
             let result = operation(&mut state, &requests);
             cache.reading.on_disk.update(&state);
+            cache.reading.conditions.update(&state);
             result
         });
         task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
@@ -334,50 +352,6 @@ impl DiskCache {
 
     fn requests(&self) -> std::sync::MutexGuard<'_, PersistRequests> {
         lock(&self.requests)
-    }
-}
-
-impl DiskState {
-    /// Whether the file was of another cluster than this one. It is set aside then.
-    fn confirm_cluster(&mut self, uid: String) -> bool {
-        // A file that is opened from now on is compared when it is opened.
-        self.confirmed = Some(uid.clone());
-        let known = self.with_database(|state, _| Ok(state.cluster.clone()));
-        // What was restored came from the file that was open before.
-        let known = known.unwrap_or_else(|| self.cluster.clone());
-        if let Some(known) = known.filter(|known| *known != uid) {
-            self.foreign = true;
-            self.set_aside(DiskError::OtherCluster(known));
-        }
-        if self.cluster.as_ref() != Some(&uid) {
-            self.with_database(|_, database| database.write(|batch| batch.put_meta("cluster", &uid)));
-            self.cluster = Some(uid);
-        }
-        self.foreign
-    }
-
-    /// A value that has not expired; `None` if the file cannot be used.
-    pub(super) fn value(&mut self, name: &str) -> Option<Option<CachedValue>> {
-        if let Some(pending) = self.reading.pending(name) {
-            return Some(pending);
-        }
-        let Some(blob) = self.with_database(|_, database| database.value(name))? else { return Some(None) };
-        let confidentiality = match is_confidential(&blob) {
-            true => Confidentiality::Encrypted,
-            false => Confidentiality::Plain,
-        };
-        let value = self.key_for(confidentiality).and_then(|key| unseal_value(name, &blob, key.as_deref()));
-        match value {
-            Ok(value) => Some(Some(value).filter(|value| !value.is_expired())),
-            Err(error) => {
-                self.report("values", &error);
-                // The key may come back. With another one it cannot be told from damage, and it expires.
-                if confidentiality == Confidentiality::Plain {
-                    lock(&self.reading.writing).insert(name.to_owned(), None);
-                }
-                Some(None)
-            }
-        }
     }
 }
 

@@ -23,6 +23,8 @@ use weir_upstream::clock;
 const COMPACTION: Duration = Duration::from_secs(3600);
 /// How often it is compacted at most while it is larger than it may be.
 const URGENT_COMPACTION: Duration = Duration::from_secs(60);
+/// How long after a start or an outage permissions are kept that have expired.
+const SETTLED: Duration = Duration::from_secs(3600);
 /// Free pages that do not count.
 const FREE: u64 = 16 << 20;
 /// What a row takes on disk and in memory beside the names in it.
@@ -130,13 +132,18 @@ impl DiskState {
                 "responses and permissions were not written to the watch cache on disk, too many bytes wait for it"
             );
         }
-        index.note_outage(self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing()));
+        let is_offline = self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing());
+        index.note_outage(is_offline);
+        self.online_since = if is_offline { None } else { self.online_since.or_else(|| Some(Instant::now())) };
         let mut gone = index.take_cleared(&values);
         index.add(&values);
         if self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
             self.swept = Some(Instant::now());
             // A clock that is ahead must not cost what is valid again once it is set.
-            gone.extend(index.take_expired(clock::agreed().unwrap_or(SystemTime::UNIX_EPOCH)));
+            let now = clock::agreed().unwrap_or(SystemTime::UNIX_EPOCH);
+            // Nobody gives permissions without an API server, and after an outage only who asks again gets them again.
+            let is_settled = self.online_since.is_some_and(|since| since.elapsed() > SETTLED);
+            gone.extend(index.take_expired(now, is_settled));
         }
         let superfluous = index.take_superfluous(self.config.max_bytes / 4);
         // One that is about to be written is not written at all.

@@ -9,6 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::aside::Aside;
+use super::conditions::Conditions;
 use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::database::{Database, open_storage};
 use super::error::DiskError;
@@ -36,6 +37,8 @@ pub(super) struct Reading {
     pub(super) restored: Mutex<HashMap<StoreName, Persisted>>,
     /// What of the stores in use is on disk.
     pub(super) on_disk: StoresOnDisk,
+    /// What is wrong with the file.
+    pub(super) conditions: Conditions,
     /// The values that wait for a commit, for callers that must not wait for the file.
     pub(super) waiting: Mutex<WaitingValues>,
     /// The values that a commit writes.
@@ -76,6 +79,7 @@ impl Reading {
             confirmed: Mutex::default(),
             restored: Mutex::default(),
             on_disk: StoresOnDisk::default(),
+            conditions: Conditions::default(),
             waiting: Mutex::default(),
             writing: Mutex::default(),
         }
@@ -176,7 +180,7 @@ impl Reading {
         Some(Some(snapshot))
     }
 
-    /// A value that has not expired; `None` if that has to wait for the file.
+    /// A value, even if it has expired; `None` if that has to wait for the file.
     pub(super) fn value(&self, name: &str) -> Option<Option<CachedValue>> {
         if let Some(pending) = self.pending(name) {
             return Some(pending);
@@ -185,7 +189,16 @@ impl Reading {
         let Some(blob) = database.value(name).ok()? else { return is_verified.then_some(None) };
         let key = if is_confidential(&blob) { Some(self.key()?) } else { None };
         let value = unseal_value(name, &blob, key.as_ref()).ok()?;
-        Some(Some(value).filter(|value| !value.is_expired()))
+        Some(Some(value))
+    }
+
+    /// The identity of the cluster; `None` if that has to wait for the file.
+    pub(super) fn cluster(&self) -> Option<Option<String>> {
+        if let Some(confirmed) = lock(&self.confirmed).clone() {
+            return Some(Some(confirmed));
+        }
+        let Some(Readable { database, .. }) = self.readable()? else { return Some(None) };
+        database.meta("cluster").ok()
     }
 
     /// A value that is not on disk yet; `Some(None)` if it is about to be removed.
@@ -193,7 +206,7 @@ impl Reading {
         // In this order: values go from the one to the other while the other is locked.
         let waiting = lock(&self.waiting).get(name).cloned();
         let pending = waiting.or_else(|| lock(&self.writing).get(name).cloned())?;
-        Some(pending.map(|pending| pending.value).filter(|value| !value.is_expired()))
+        Some(pending.map(|pending| pending.value))
     }
 
     /// The key, if it is where it belongs: to create or move it is for the thread that writes.

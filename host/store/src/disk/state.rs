@@ -54,6 +54,8 @@ pub(super) struct DiskState {
     pub(super) tended: Option<Instant>,
     /// When expired values were removed.
     pub(super) swept: Option<Instant>,
+    /// Since when an API server can be reached.
+    pub(super) online_since: Option<Instant>,
     key: Option<Arc<CacheKey>>,
     /// When the file is opened again after a failure. Until then it is read, if that is possible.
     retry_at: Option<Instant>,
@@ -68,7 +70,7 @@ pub(super) struct DiskState {
     /// Why the file has to be replaced.
     damage: Option<DiskError>,
     /// What was logged: each thing and reason once.
-    reported: HashSet<(String, &'static str)>,
+    pub(super) reported: HashSet<(String, &'static str)>,
 }
 
 impl DiskState {
@@ -90,6 +92,7 @@ impl DiskState {
             rewritten: None,
             tended: None,
             swept: None,
+            online_since: None,
             key: None,
             retry_at: None,
             may_be_read: false,

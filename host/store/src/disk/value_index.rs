@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use super::database::Database;
 use super::error::DiskError;
-use super::value_class::{ValueClass, owner};
+use super::value_class::{ValueClass, is_node_permission, owner};
 use super::values::{EXPIRY, PendingValue, expiry};
 use super::waiting::WaitingValues;
 
@@ -101,9 +101,11 @@ impl ValueIndex {
         self.take(|name, _| values.clears(name))
     }
 
-    /// Takes out the values that have expired at this time.
-    pub(super) fn take_expired(&mut self, now: SystemTime) -> Vec<String> {
-        self.take(|_, entry| entry.expires.is_none_or(|expires| expires <= now))
+    /// Takes out the values that have expired at this time, with or without permissions.
+    pub(super) fn take_expired(&mut self, now: SystemTime, permissions: bool) -> Vec<String> {
+        self.take(|name, entry| {
+            entry.expires.is_none_or(|expires| expires <= now) && (permissions || !is_permission(name))
+        })
     }
 
     /// Takes out what has to go for the others to fit: what exceeds the share of an owner, then of a class, then the limit.
@@ -143,6 +145,11 @@ impl ValueIndex {
         }
         gone
     }
+}
+
+/// Whether a value is what the API server has said of a credential.
+fn is_permission(name: &str) -> bool {
+    ValueClass::of(name) == ValueClass::Grants || is_node_permission(name)
 }
 
 /// What the values of each owner, of each class, and all of them weigh.

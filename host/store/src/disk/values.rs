@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::config::Confidentiality;
 use super::error::DiskError;
+use super::reading::lock;
 use super::seal::{CacheKey, seal, unseal};
+use super::state::DiskState;
 use weir_upstream::clock;
 
 /// The largest value.
@@ -82,6 +85,32 @@ fn header(expires: SystemTime, confidential: bool) -> [u8; EXPIRY] {
 
 fn place(name: &str, header: &[u8; EXPIRY]) -> Vec<u8> {
     [&b"value"[..], header, name.as_bytes()].concat()
+}
+
+impl DiskState {
+    /// A value, even if it has expired; `None` if the file cannot be used.
+    pub(super) fn value(&mut self, name: &str) -> Option<Option<CachedValue>> {
+        if let Some(pending) = self.reading.pending(name) {
+            return Some(pending);
+        }
+        let Some(blob) = self.with_database(|_, database| database.value(name))? else { return Some(None) };
+        let confidentiality = match is_confidential(&blob) {
+            true => Confidentiality::Encrypted,
+            false => Confidentiality::Plain,
+        };
+        let value = self.key_for(confidentiality).and_then(|key| unseal_value(name, &blob, key.as_deref()));
+        match value {
+            Ok(value) => Some(Some(value)),
+            Err(error) => {
+                self.report("values", &error);
+                // The key may come back. With another one it cannot be told from damage, and it expires.
+                if confidentiality == Confidentiality::Plain {
+                    lock(&self.reading.writing).insert(name.to_owned(), None);
+                }
+                Some(None)
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -202,7 +202,9 @@ impl CachedWatch {
                 Ok(true) => {}
                 Ok(false) => self.wait().await,
                 Err(error) => {
-                    tracing::warn!(path = self.read.resource.collection, component = self.read.component, %error, "watch ended with an ERROR event");
+                    let request: (&dyn std::fmt::Display, &str) =
+                        (&self.read.resource.collection, &self.read.component);
+                    self.proxy.failures.warn("watch ended with an ERROR event", request, None, &error);
                     self.ready.push_back(error.event(self.read.media_type.encoding));
                     self.over = true;
                 }

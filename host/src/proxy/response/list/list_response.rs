@@ -154,21 +154,25 @@ impl ListResponse {
     /// Turns the error into the end of a body that has begun. Remembers an object on which a filter failed, so that the
     /// client's next list fails early.
     pub(super) fn abort(&self, error: ListError) -> AbortError {
-        let (path, component) = (&self.read.path, &self.read.component);
+        let request: (&dyn std::fmt::Display, &str) = (&self.read.path, &self.read.component);
+        let warn = |what, error: &dyn std::fmt::Display| self.proxy.failures.warn(what, request, None, error);
         match error {
             ListError::Filter(failure, object) => {
-                tracing::warn!(%path, component, error = %failure, "list aborted: a filter failed on an object; retries fail early until the object changes");
+                warn(
+                    "list aborted: a filter failed on an object; retries fail early until the object changes",
+                    &failure,
+                );
                 if let Some(object) = object {
                     self.proxy.failed_objects.insert(self.read.client, self.read.chain_version, object);
                 }
                 AbortError::Filter(failure)
             }
             ListError::InvalidResponse(error) => {
-                tracing::warn!(%path, component, error, "list aborted: the API server's response is invalid");
+                warn("list aborted: the API server's response is invalid", &error);
                 AbortError::InvalidResponse(error)
             }
             ListError::Upstream(error) => {
-                tracing::warn!(%path, component, %error, "list aborted: the API server's response was interrupted");
+                warn("list aborted: the API server's response was interrupted", &error);
                 error
             }
         }

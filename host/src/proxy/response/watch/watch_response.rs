@@ -225,7 +225,12 @@ impl WatchResponse {
         if matches!(error, StatusError::Expired(_)) {
             tracing::debug!(path = %self.read.path, component = self.read.component, reason = %error, "watch ended with 410 so that its client lists again");
         } else {
-            tracing::warn!(path = %self.read.path, component = self.read.component, %error, "watch ended with an ERROR event");
+            self.proxy.failures.warn(
+                "watch ended with an ERROR event",
+                (&self.read.path, &self.read.component),
+                None,
+                error,
+            );
         }
         self.ready.push_back(error.event(self.encoder.encoding()));
     }

@@ -1,6 +1,6 @@
 //! The file is deleted or replaced while it is open: it is written anew, with all that was in it.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::*;
 use crate::disk::reading::lock;
@@ -10,7 +10,7 @@ use crate::disk::values::{CachedValue, PendingValue};
 fn running(folder: &tempfile::TempDir) -> (DiskState, Arc<ResourceStore>) {
     let followed = store(&["a", "b"]);
     let mut state = open(folder.path());
-    let expires = SystemTime::now() + Duration::from_secs(3600);
+    let expires = weir_upstream::clock::now() + Duration::from_secs(3600);
     let value = PendingValue { value: CachedValue { bytes: b"value".to_vec(), expires }, confidential: false };
     lock(&state.reading.writing).insert("document/x".into(), Some(value));
     state.commit(&[plain("services", &followed), plain("pods", &store(&["p"]))], false);

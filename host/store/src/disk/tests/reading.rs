@@ -1,7 +1,9 @@
 //! No read waits for a write, nor for what else a file has.
 
+#![expect(clippy::disallowed_methods, reason = "tests that join a task that hangs")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::storage::{Gate, MemoryStorage};
 use super::*;
@@ -9,7 +11,7 @@ use crate::disk::reading::{Reading, lock};
 use crate::disk::{CachedValue, DiskCache, PersistHandle};
 
 fn value(text: &str) -> CachedValue {
-    CachedValue { bytes: text.into(), expires: SystemTime::now() + Duration::from_secs(3600) }
+    CachedValue { bytes: text.into(), expires: weir_upstream::clock::now() + Duration::from_secs(3600) }
 }
 
 async fn text(cache: &Arc<DiskCache>, name: &str) -> Option<String> {

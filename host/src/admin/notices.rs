@@ -1,0 +1,308 @@
+//! What an operator should know of this node now: for each condition one line that says what it means and what to do.
+//!
+//! The lines are the same in `/status`, in `weir status`, on the status page and in `/readyz?verbose`; the metric `weir_notices`
+//! has their names, and the troubleshooting of deploy/README.md is by them.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+use weir_store::CacheDifference;
+use weir_store::disk::DiskCache;
+use weir_upstream::{Upstream, clock};
+
+use crate::node_facts::NodeState;
+use crate::outage::{Outage, OutageStatus};
+use crate::proxy::ProxyMetrics;
+
+/// Those that are logged where they are found.
+const LOGGED: [&str; 7] = ["offline", "history", "no-node", "nothing-kept", "disk", "set-aside", "cache-key"];
+/// How often conditions are looked for that are to be logged.
+const PERIOD: Duration = Duration::from_secs(60);
+/// How long it is shown that the cluster's history is another one.
+const RECENT: Duration = Duration::from_secs(24 * 3600);
+/// How long before its end the certificate of the HTTPS port is shown. It is renewed weeks before.
+const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long an outage lasts before it is shown what it will end.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Where the conditions are read. The default has none of them.
+#[derive(Debug, Default)]
+pub struct Notices {
+    /// The time without an API server.
+    pub(crate) outage: Option<Arc<Outage>>,
+    /// This daemon's Node, by its name.
+    pub(crate) node: Option<(String, watch::Receiver<NodeState>)>,
+    /// The client certificates.
+    pub(crate) upstream: Option<Arc<Upstream>>,
+    /// The certificate of the HTTPS port.
+    pub(crate) proxy: Option<Arc<ProxyMetrics>>,
+    /// Where stores outlive the process; `Some(None)`: nowhere.
+    pub(crate) disk: Option<Option<Arc<DiskCache>>>,
+    /// The last change of the cluster's history, and what told it.
+    pub(crate) history: Arc<Mutex<Option<(SystemTime, String)>>>,
+}
+
+/// One condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Notice {
+    /// Its name, as the metric has it.
+    pub(crate) name: &'static str,
+    /// One line.
+    pub(crate) text: String,
+}
+
+impl Notices {
+    /// The present conditions.
+    pub(crate) fn present(&self) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        let mut add = |name, text: Option<String>| notices.extend(text.map(|text| Notice { name, text }));
+        let outage = self.outage.as_ref().and_then(|outage| Some((outage.status()?, outage.grace())));
+        add("offline", outage.map(|(outage, _)| offline(&outage)));
+        add("grace", outage.and_then(|(outage, grace)| ends(&outage, grace)));
+        add("nothing-kept", matches!(self.disk, Some(None)).then(|| {
+            "nothing is kept on this node, a restart without an API server serves nothing: set --cache-dir, and no --disk-cache=0".to_owned()
+        }));
+        for condition in self.disk.iter().flatten().flat_map(|disk| disk.conditions()) {
+            add(condition.name, Some(condition.text));
+        }
+        add("history", self.history());
+        add("no-node", self.node.as_ref().and_then(|(name, state)| no_node(name, &state.borrow())));
+        for (credential, expiry) in self.client_certificates() {
+            add("client-certificate", expiry.and_then(|expiry| ending(credential, expiry)));
+        }
+        add("certificate", self.proxy.as_ref().and_then(|metrics| expiring(metrics.serving_certificate_expiry()?)));
+        notices
+    }
+
+    /// Logs conditions that come and go. Runs until it is dropped.
+    pub(crate) async fn log(self: Arc<Self>) {
+        let mut known = BTreeSet::new();
+        loop {
+            let present = self.present();
+            for notice in present.iter().filter(|notice| !known.contains(notice.name) && !LOGGED.contains(&notice.name))
+            {
+                tracing::warn!(notice = notice.name, "{}", notice.text);
+            }
+            let names: BTreeSet<_> = present.iter().map(|notice| notice.name).collect();
+            for over in known.difference(&names).filter(|name| !LOGGED.contains(*name)) {
+                tracing::info!(notice = over, "that is over");
+            }
+            known = names;
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    /// When the client certificates expire, by credential.
+    fn client_certificates(&self) -> impl Iterator<Item = (&'static str, Option<SystemTime>)> {
+        self.upstream.iter().flat_map(|upstream| upstream.certificate_expiry()).collect::<Vec<_>>().into_iter()
+    }
+
+    fn history(&self) -> Option<String> {
+        let (at, found) = self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let is_recent = clock::now().duration_since(at).is_ok_and(|age| age < RECENT);
+        is_recent.then(|| {
+            format!("the cluster's history went back at {}, as when etcd is restored from a backup ({found}): what differed was listed again, nothing is to be done", time(at))
+        })
+    }
+
+    /// Notes changes of the cluster's history. Runs until it is dropped.
+    pub(crate) async fn follow_history(
+        history: Arc<Mutex<Option<(SystemTime, String)>>>,
+        mut differences: broadcast::Receiver<CacheDifference>,
+    ) {
+        loop {
+            match differences.recv().await {
+                Ok(found) if found.goes_on => {
+                    let text = format!("watch cache {}: {}", found.store, found.difference);
+                    *history.lock().unwrap_or_else(PoisonError::into_inner) = Some((clock::now(), text));
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+}
+
+/// The metric of the conditions.
+pub(super) type NoticeMetric = Family<[(&'static str, String); 1], Gauge>;
+
+/// The metric of client certificates.
+pub(super) type ExpiryMetric = Family<[(&'static str, &'static str); 1], Gauge>;
+
+/// Exports the present conditions, and when client certificates expire.
+pub(super) fn sample(notices: &Notices, metric: &NoticeMetric, expiry: &ExpiryMetric) {
+    metric.clear();
+    for notice in notices.present() {
+        metric.get_or_create(&[("notice", notice.name.to_owned())]).set(1);
+    }
+    expiry.clear();
+    for (credential, expires) in notices.client_certificates() {
+        let seconds =
+            expires.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok()).map(|since| since.as_secs());
+        if let Some(seconds) = seconds {
+            expiry.get_or_create(&[("credential", credential)]).set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+fn offline(outage: &OutageStatus) -> String {
+    let age = clock::now().duration_since(outage.since).unwrap_or_default();
+    format!(
+        "what is served is {} old, no API server has answered since {}: check the link",
+        rounded(age),
+        time(outage.since)
+    )
+}
+
+fn ends(outage: &OutageStatus, grace: Duration) -> Option<String> {
+    if let Some(end) = outage.ended(grace) {
+        return Some(format!(
+            "clients other than node components have lost their permissions at {}, after {} without an API server: bring the link back, or set a longer --offline-grace",
+            time(end),
+            rounded(grace)
+        ));
+    }
+    (outage.running >= LONG.min(grace / 2)).then(|| {
+        format!(
+            "clients other than node components lose their permissions in {}, at about {} (--offline-grace={}): bring the link back before that",
+            rounded(outage.left), time(clock::now() + outage.left), rounded(grace)
+        )
+    })
+}
+
+fn no_node(name: &str, state: &NodeState) -> Option<String> {
+    match state {
+        NodeState::Known(facts) if facts.is_missing => {
+            Some(format!("the cluster has no Node {name}: check --node-name, filters by pool are off until it exists"))
+        }
+        NodeState::Unreadable(reason) => Some(format!(
+            "the Node {name} cannot be read ({reason}): filters with `nodes` are refused, and its annotation has no effect; apply the role of deploy/rbac.yaml"
+        )),
+        NodeState::Known(_) | NodeState::Pending => None,
+    }
+}
+
+/// Whether a certificate expires soon or has expired.
+fn end(expiry: SystemTime) -> Option<&'static str> {
+    match expiry.duration_since(clock::now()) {
+        Ok(left) if left > SOON => None,
+        Ok(_) => Some("expires"),
+        Err(_) => Some("has expired"),
+    }
+}
+
+fn ending(credential: &str, expiry: SystemTime) -> Option<String> {
+    let what = end(expiry)?;
+    Some(format!(
+        "the client certificate of the {credential} credential {what} at {}: whoever issued it has to renew it, Weir takes a new one from its file",
+        time(expiry)
+    ))
+}
+
+fn expiring(expiry: SystemTime) -> Option<String> {
+    let what = end(expiry)?;
+    Some(format!(
+        "the certificate of the HTTPS port {what} at {}: replace its files, or approve the CertificateSigningRequest of this node",
+        time(expiry)
+    ))
+}
+
+fn time(at: SystemTime) -> String {
+    let at = Timestamp::try_from(at).unwrap_or(Timestamp::MAX);
+    at.round(jiff::Unit::Second).unwrap_or(at).to_string()
+}
+
+/// Seconds, minutes or hours, whichever is exact enough.
+fn rounded(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node_facts::NodeFacts;
+    use crate::outage::tests as outages;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// The text of a condition, which is in the troubleshooting.
+    fn text(notices: &Notices, name: &str) -> Option<String> {
+        let notice = notices.present().into_iter().find(|notice| notice.name == name)?;
+        assert!(!notice.text.contains('\n'), "{notice:?}");
+        let readme = include_str!("../../../deploy/README.md");
+        let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
+        let mut texts = row.split(" | ").nth(1).expect(name).split("`; `").map(|text| text.trim_matches('`'));
+        // Each part between the dots, in this order.
+        let is_shown = |shown: &str| {
+            shown
+                .split('…')
+                .try_fold(notice.text.as_str(), |rest, part| rest.split_once(part).map(|(_, rest)| rest))
+                .is_some()
+        };
+        assert!(texts.any(is_shown), "{notice:?} is not in {row}");
+        Some(notice.text)
+    }
+
+    #[tokio::test]
+    async fn an_outage_is_shown_with_its_age_and_the_end_of_the_grace() {
+        let since = clock::now() - 3 * HOUR;
+        for (running, said) in
+            [(3 * HOUR, Some("lose their permissions in 20 h")), (24 * HOUR, Some("have lost")), (HOUR / 2, None)]
+        {
+            let outage = outages::counted(since, running, 24 * HOUR).await;
+            let notices = Notices { outage: Some(outage), ..Notices::default() };
+            assert!(text(&notices, "offline").is_some_and(|text| text.starts_with("what is served is 3 h old")));
+            let grace = text(&notices, "grace");
+            assert_eq!(
+                grace.as_deref().zip(said).map(|(text, said)| text.contains(said)),
+                said.map(|_| true),
+                "{grace:?}"
+            );
+        }
+        let online = Notices { outage: Some(outages::online(24 * HOUR)), ..Notices::default() };
+        assert!(online.present().is_empty());
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_a_certificate_that_ends_and_another_history_are_shown() {
+        let missing = NodeFacts { is_missing: true, ..NodeFacts::default() };
+        let state =
+            |state| Notices { node: Some(("edge-a".to_owned(), watch::channel(state).1)), ..Notices::default() };
+        assert!(text(&state(NodeState::Known(missing)), "no-node").is_some_and(|text| text.contains("no Node edge-a")));
+        assert_eq!(text(&state(NodeState::Known(NodeFacts::default())), "no-node"), None);
+
+        let metrics = Arc::new(ProxyMetrics::default());
+        let notices = Notices { proxy: Some(metrics.clone()), ..Notices::default() };
+        assert_eq!(text(&notices, "certificate"), None, "there is no HTTPS port");
+        let now = clock::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        for (ends, said) in
+            [(now - 60, Some("has expired")), (now + 3600, Some("expires at")), (now + 30 * 86_400, None)]
+        {
+            metrics.serving_certificate(ends);
+            let found = text(&notices, "certificate");
+            assert_eq!(found.is_some(), said.is_some(), "{found:?}");
+            assert!(found.unwrap_or_default().contains(said.unwrap_or_default()));
+        }
+
+        *notices.history.lock().unwrap() = Some((clock::now(), "x is missing".to_owned()));
+        assert!(text(&notices, "history").is_some_and(|text| text.contains("x is missing")));
+        *notices.history.lock().unwrap() = Some((clock::now() - 25 * HOUR, String::new()));
+        assert_eq!(text(&notices, "history"), None);
+    }
+
+    #[test]
+    fn that_nothing_is_kept_is_shown() {
+        let notices = Notices { disk: Some(None), ..Notices::default() };
+        assert!(text(&notices, "nothing-kept").is_some_and(|text| text.contains("--cache-dir")));
+    }
+}

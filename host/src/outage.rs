@@ -1,0 +1,224 @@
+//! The present outage: since when no API server can be reached, and how long Weir has run in it.
+//!
+//! Both are in files of the cache directory, for a start during the outage: one unanswered probe confirms it then, instead of
+//! three, and `--offline-grace` goes on. The grace counts the time that the machine has run, so that no clock and no power cut
+//! ends it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{ClockId, clock_gettime};
+use weir_upstream::{Upstream, clock};
+
+use crate::time_file::read_time;
+
+/// The file of the beginning: one line with a time such as `2026-11-23T03:00:00.5Z`. It exists during an outage.
+const SINCE: &str = "offline-since";
+/// The file of the time in it: one line with seconds.
+const RUNNING: &str = "offline-seconds";
+/// How often that is written. So much of it is lost by a crash.
+const TICK: Duration = Duration::from_secs(60);
+const MIN_TICK: Duration = Duration::from_millis(100);
+
+/// The outage, and how long clients keep in it what the API server has said of them.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    upstream: Arc<Upstream>,
+    grace: Duration,
+    counted: Mutex<Option<Counted>>,
+}
+
+/// The running time of the present outage.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    /// What earlier processes have counted.
+    before: Duration,
+    /// Since when this one counts.
+    from: Duration,
+}
+
+/// What is known of the present outage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutageStatus {
+    /// When it began.
+    pub(crate) since: SystemTime,
+    /// How long Weir has run in it.
+    pub(crate) running: Duration,
+    /// How long permissions of clients still hold.
+    pub(crate) left: Duration,
+}
+
+impl OutageStatus {
+    /// When the permissions of clients have ended.
+    pub(crate) fn ended(&self, grace: Duration) -> Option<SystemTime> {
+        self.left.is_zero().then(|| clock::now().checked_sub(self.running.saturating_sub(grace))).flatten()
+    }
+}
+
+impl Outage {
+    /// The outage of these API servers. Clients keep their permissions for `grace`.
+    pub(crate) fn new(upstream: Arc<Upstream>, grace: Duration) -> Arc<Self> {
+        Arc::new(Self { upstream, grace, counted: Mutex::new(None) })
+    }
+
+    /// How long permissions hold.
+    pub(crate) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// The present outage; `None` while an API server can be reached.
+    pub(crate) fn status(&self) -> Option<OutageStatus> {
+        let mut counted = self.counted();
+        let Some(since) = self.upstream.offline_since() else {
+            *counted = None;
+            return None;
+        };
+        let now = running_time();
+        let Counted { before, from } = *counted.get_or_insert(Counted { before: Duration::ZERO, from: now });
+        let running = before + now.saturating_sub(from);
+        Some(OutageStatus { since, running, left: self.grace.saturating_sub(running) })
+    }
+
+    /// Whether what the API server has said holds now, which would hold until `expires` if it could be asked again. In an outage,
+    /// that is what held when it began, until the grace ends.
+    pub(crate) fn holds(&self, expires: SystemTime) -> bool {
+        let at = match self.status() {
+            Some(OutageStatus { left: Duration::ZERO, .. }) => return false,
+            Some(outage) => outage.since,
+            None => clock::now(),
+        };
+        // One that ends much later was written by a clock that was years ahead.
+        expires > at && expires <= at + 2 * self.grace
+    }
+
+    /// Continues the outage of the directory's files, then keeps them up to date. Runs until it is dropped.
+    pub(crate) async fn run(self: Arc<Self>, directory: PathBuf) {
+        let files = OutageFiles::new(&directory);
+        if let Some((since, before)) = files.read() {
+            let from = running_time();
+            self.upstream.resume_outage(since).await;
+            *self.counted() = Some(Counted { before, from });
+        }
+        loop {
+            let is_reachable = self.upstream.is_reachable();
+            let outage = self.status().filter(|_| !is_reachable);
+            files.write(outage);
+            let changed = self.upstream.reachable_changed(is_reachable);
+            if outage.is_some() {
+                // An error means that nothing has changed for a while.
+                let _ = tokio::time::timeout(TICK.min(self.grace / 8).max(MIN_TICK), changed).await;
+            } else {
+                changed.await;
+            }
+        }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Option<Counted>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time since the machine has booted, with the time that it was suspended.
+fn running_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
+
+/// The files.
+#[derive(Debug)]
+struct OutageFiles {
+    since: PathBuf,
+    running: PathBuf,
+}
+
+impl OutageFiles {
+    fn new(directory: &Path) -> Self {
+        Self { since: directory.join(SINCE), running: directory.join(RUNNING) }
+    }
+
+    /// What is not readable counts as none.
+    fn read(&self) -> Option<(SystemTime, Duration)> {
+        let since: SystemTime = read_time::<jiff::Timestamp>(&self.since)?.into();
+        let seconds = read_time(&self.running);
+        Some((since.min(clock::now()), Duration::from_secs(seconds.unwrap_or_default())))
+    }
+
+    fn write(&self, outage: Option<OutageStatus>) {
+        let since = outage.and_then(|outage| jiff::Timestamp::try_from(outage.since).ok());
+        let running = outage.map(|outage| outage.running.as_secs());
+        let written = replace(&self.running, running).and_then(|()| replace(&self.since, since));
+        if let Err(error) = written {
+            tracing::debug!(file = %self.since.display(), %error, "the time of the outage cannot be kept on disk");
+        }
+    }
+}
+
+/// Writes a file of one line, or removes it.
+fn replace(path: &Path, line: Option<impl std::fmt::Display>) -> std::io::Result<()> {
+    match line {
+        Some(line) => {
+            let temporary = path.with_extension("new");
+            std::fs::write(&temporary, format!("{line}\n")).and_then(|()| std::fs::rename(&temporary, path))
+        }
+        None => match std::fs::remove_file(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use weir_upstream::UpstreamConfig;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn the_files_exist_during_an_outage_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = OutageFiles::new(folder.path());
+        assert_eq!(files.read(), None);
+        let since: SystemTime = "2020-01-02T03:04:05Z".parse::<jiff::Timestamp>().unwrap().into();
+        let outage = OutageStatus { since, running: HOUR, left: HOUR };
+        files.write(Some(outage));
+        assert_eq!(files.read(), Some((since, HOUR)));
+        std::fs::remove_file(folder.path().join(RUNNING)).unwrap();
+        assert_eq!(files.read(), Some((since, Duration::ZERO)), "an older release wrote one file");
+        files.write(None);
+        files.write(None);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        files.write(Some(OutageStatus { since: clock::now() + HOUR, ..outage }));
+        assert!(files.read().unwrap().0 <= clock::now(), "an outage does not begin in the future");
+        std::fs::write(folder.path().join(SINCE), "soon").unwrap();
+        assert_eq!(files.read(), None);
+    }
+
+    /// No outage, as far as is known.
+    pub(crate) fn online(grace: Duration) -> Arc<Outage> {
+        let config = UpstreamConfig::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap()));
+        Outage::new(Arc::new(Upstream::new(&config, Arc::default()).unwrap()), grace)
+    }
+
+    /// An outage that began at this time, of which so much has been counted.
+    pub(crate) async fn counted(since: SystemTime, running: Duration, grace: Duration) -> Arc<Outage> {
+        let outage = online(grace);
+        outage.upstream.resume_outage(since).await;
+        *outage.counted() = Some(Counted { before: running, from: running_time() });
+        outage
+    }
+
+    #[tokio::test]
+    async fn the_grace_counts_the_time_that_weir_has_run_and_no_clock() {
+        let now = clock::now();
+        // The clock says that months have passed. The machine was off, or the clock is wrong.
+        let began = now - 2000 * HOUR;
+        let outage = counted(began, 23 * HOUR, 24 * HOUR).await;
+        assert!(outage.holds(began + HOUR) && !outage.holds(began), "what held when it began");
+        assert!(!outage.holds(began + 49 * HOUR), "no clock gave that");
+        let status = outage.status().unwrap();
+        assert!(status.left <= HOUR && status.left > HOUR / 2, "{status:?}");
+        assert!(!counted(began, 24 * HOUR, 24 * HOUR).await.holds(began + HOUR), "the grace has ended");
+    }
+}
