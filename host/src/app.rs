@@ -251,11 +251,10 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     );
 
     let changes = metrics.runtime.breaker_changes();
-    let report = NodeReport::new(&config.node_name, status.clone(), changes, upstream.clone(), config.node_condition);
-    let report = report.with_differences(check.findings.subscribe());
+    let report = NodeReport::new(&config.node_name, status.clone(), changes, upstream.clone(), config.node_condition)
+        .with_differences(check.findings.subscribe());
     tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
 
-    // Serve on all ports.
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
     let notices = Arc::new(Notices {
         outage: Some(outage),

@@ -28,7 +28,7 @@ pub(crate) fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<(Pa
             (config.cache_dir, config.disk_cache) = (None, None);
             cache_directory(None)
         }
-        created => created,
+        created => created.inspect(|(path, _)| tidy::tidy(path)),
     }
 }
 
@@ -44,7 +44,6 @@ pub(crate) fn cache_directory(configured: Option<PathBuf>) -> io::Result<(PathBu
     if let Some(path) = configured {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         check_owner(&path)?;
-        tidy::tidy(&path);
         return Ok((path, None));
     }
     // The root of a container may be read-only.

@@ -103,7 +103,9 @@ impl Outage {
         loop {
             let is_reachable = self.upstream.is_reachable();
             let outage = self.status().filter(|_| !is_reachable);
-            files.write(outage);
+            // A disk that hangs holds this task alone.
+            let place = files.clone();
+            let _ = tokio::task::spawn_blocking(move || place.write(outage)).await;
             let changed = self.upstream.reachable_changed(is_reachable);
             if outage.is_some() {
                 // An error means that nothing has changed for a while.
@@ -125,7 +127,7 @@ fn running_time() -> Duration {
 }
 
 /// The files.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct OutageFiles {
     since: PathBuf,
     running: PathBuf,

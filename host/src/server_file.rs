@@ -21,9 +21,17 @@ impl ServerFile {
 
     /// The servers of the last start with a credential. What is not readable counts as none.
     pub(crate) fn read(&self) -> Vec<Uri> {
-        let bytes = read_file(&self.0, MAX).unwrap_or_default();
-        let urls: Result<_, _> = String::from_utf8_lossy(&bytes).lines().map(str::parse).collect();
-        urls.unwrap_or_default()
+        let text = match read_file(&self.0, MAX) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+            read => read.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)),
+        };
+        let urls = text.and_then(|text| {
+            let urls: Result<Vec<_>, _> = text.lines().map(str::parse).collect();
+            urls.map_err(std::io::Error::other)
+        });
+        let path = self.0.display();
+        urls.inspect_err(|error| tracing::warn!(%path, %error, "the URLs of the API servers on disk are not used"))
+            .unwrap_or_default()
     }
 
     /// Keeps the servers of this start.

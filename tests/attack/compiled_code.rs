@@ -38,7 +38,7 @@ async fn a_changed_bit_in_compiled_code_is_never_run() {
         let weir = setup.start_ready().await;
         assert_eq!(weir.client("tool").names(SERVICES).await, ["dashboard", "kubernetes", "web"], "{round}");
         if round > 0 {
-            weir.logged("compiled code on disk is not what was compiled").await;
+            weir.logged("compiled code on disk cannot be used").await;
         }
         setup = weir.stopped().await;
         let mut files = Vec::new();

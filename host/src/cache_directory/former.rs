@@ -53,7 +53,11 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed?,
     }
-    copy_files(from, &part)?;
+    let copied = has_room(from, &part).and_then(|()| copy_files(from, &part));
+    if copied.is_err() {
+        let _ = std::fs::remove_dir_all(&part);
+    }
+    copied?;
     let former_key = beside(from, ".key");
     if former_key.is_file() && !key.exists() {
         let copied = part.join(".key");
@@ -62,6 +66,25 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     }
     std::fs::rename(&part, to)?;
     std::fs::File::open(to.parent().unwrap_or(to))?.sync_all()
+}
+
+/// Whether a copy fits, and leaves as much room again: a full disk stops the node.
+fn has_room(from: &Path, to: &Path) -> io::Result<()> {
+    let parent = to.parent().unwrap_or(to);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    let space = rustix::fs::statvfs(parent)?;
+    let (free, needed) = (space.f_bavail.saturating_mul(space.f_frsize), size_of(from)?);
+    match free < needed.saturating_mul(2) {
+        true => Err(io::Error::new(io::ErrorKind::StorageFull, format!("it has {needed} bytes, and {free} are free"))),
+        false => Ok(()),
+    }
+}
+
+fn size_of(folder: &Path) -> io::Result<u64> {
+    std::fs::read_dir(folder)?.try_fold(0_u64, |size, entry| {
+        let metadata = entry?.metadata()?;
+        Ok(size + if metadata.is_dir() { 0 } else { metadata.len() })
+    })
 }
 
 /// Copies folders and regular files; there are no others but what somebody else has put there.

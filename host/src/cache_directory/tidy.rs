@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::OTHERS_WRITE;
 
@@ -13,6 +13,19 @@ const FOLDERS: [&str; 4] = ["code", "compiled", "compiling", "modules"];
 const CODE: [&str; 2] = ["code", "compiled"];
 /// The watch cache, which tends to files of its own: nothing is lost of one that does not fit.
 const WATCH_CACHE: &str = "watch-cache.redb";
+/// What is a file there. Nothing else is touched: a directory may be shared, by mistake, with what is not Weir's.
+const FILES: [&str; 8] = [
+    WATCH_CACHE,
+    "last-good",
+    "last-time",
+    "offline-since",
+    "offline-seconds",
+    "api-servers",
+    "serving-certificate.pem",
+    "serving-certificate-request.pem",
+];
+/// How many of one name are kept aside. They are the operator's to remove.
+const MAX_ASIDE: usize = 8;
 /// What is added to the name of what is set aside.
 const ASIDE: &str = "unusable";
 
@@ -28,7 +41,8 @@ fn tidy_folder(directory: &Path, folders: Option<&[&str]>) {
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
-        if name.ends_with(ASIDE) {
+        let is_own = folders.is_none_or(|folders| folders.contains(&name.as_str()) || FILES.contains(&name.as_str()));
+        if name.contains(ASIDE) || !is_own {
             continue;
         }
         let kind = metadata.file_type();
@@ -77,25 +91,23 @@ fn make_readable(path: &Path, metadata: &std::fs::Metadata) {
 }
 
 fn set_aside(path: &Path, reason: &str) {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".");
-    aside.push(ASIDE);
-    let aside = Path::new(&aside);
-    let moved = remove(aside).and_then(|()| std::fs::rename(path, aside));
-    let (path, aside) = (path.display(), aside.display());
+    let place = |n: usize| {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(format!(".{ASIDE}{}", if n == 0 { String::new() } else { format!(".{n}") }));
+        PathBuf::from(aside)
+    };
+    let is_free = |aside: &PathBuf| std::fs::symlink_metadata(aside).is_err();
+    let moved = match (0..MAX_ASIDE).map(place).find(is_free) {
+        Some(aside) => std::fs::rename(path, &aside).map(|()| aside),
+        None => Err(io::Error::other(format!("{MAX_ASIDE} of this name were set aside before: remove them"))),
+    };
+    let path = path.display();
     match moved {
-        Ok(()) => tracing::warn!(%path, reason, %aside, "set aside in the cache directory: it cannot be used"),
+        Ok(aside) => {
+            let aside = aside.display();
+            tracing::warn!(%path, reason, %aside, "set aside in the cache directory: it cannot be used");
+        }
         Err(error) => tracing::warn!(%path, reason, %error, "cannot be used in the cache directory, nor set aside"),
-    }
-}
-
-/// Removes what an earlier start has set aside.
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
     }
 }
 
@@ -107,7 +119,7 @@ mod tests {
     fn what_cannot_be_used_is_set_aside_and_the_rest_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        for folder in ["code/modules", "compiled", "last-time", "watch-cache.redb.damaged"] {
+        for folder in ["code/modules", "compiled", "last-time", "watch-cache.redb.damaged", "src"] {
             std::fs::create_dir_all(path(folder)).unwrap();
         }
         for file in ["modules", "offline-since", "compiled/a", "code/modules/x", "watch-cache.redb"] {
@@ -126,7 +138,8 @@ mod tests {
                 assert!(std::fs::symlink_metadata(path(gone)).is_err(), "{gone}");
                 assert!(std::fs::symlink_metadata(path(&format!("{gone}.unusable"))).is_ok(), "{gone}");
             }
-            assert!(!path("last-time.unusable/more").exists());
+            assert!(path("last-time.unusable/more").exists() && path("last-time.unusable.1").is_dir());
+            assert!(path("src").is_dir(), "what is not Weir's stays");
             for kept in ["offline-since", "compiled/a", "code/modules/x", "watch-cache.redb"] {
                 assert_eq!(std::fs::read_to_string(path(kept)).unwrap(), kept);
             }

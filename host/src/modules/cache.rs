@@ -113,13 +113,12 @@ impl ModuleCache {
 
     /// Keeps a module.
     pub(super) fn keep_module(&self, digest: Digest, module: &[u8]) -> io::Result<()> {
-        let path = self.module_file(digest);
-        // The same one may be kept twice at a time.
-        let part = path.with_extension(format!("{:016x}.part", fastrand::u64(..)));
-        let mut file = File::create(&part)?;
-        file.write_all(module)?;
-        file.sync_all()?;
-        std::fs::rename(&part, &path)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        // Removed if it cannot be written in full.
+        let mut part = tempfile::NamedTempFile::new_in(&self.folder)?;
+        part.write_all(module)?;
+        part.as_file().sync_all()?;
+        part.persist(self.module_file(digest))?;
         File::open(&self.folder)?.sync_all()
     }
 

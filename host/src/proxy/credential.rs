@@ -68,6 +68,12 @@ pub(super) struct IssuedToken<'a> {
 }
 
 impl Account {
+    /// Whether it is one of these service accounts (`namespace/name`).
+    pub(super) fn is_one_of(&self, service_accounts: &[String]) -> bool {
+        let named = self.user.strip_prefix("system:serviceaccount:").and_then(|named| named.split_once(':'));
+        named.is_some_and(|named| service_accounts.iter().any(|known| known.split_once('/') == Some(named)))
+    }
+
     /// A hash of user and uid.
     fn owner(&self) -> Arc<str> {
         hash_of("owner", &[&self.user, &self.uid]).into()
@@ -195,10 +201,7 @@ impl Caller {
             }
             Identity::Client => {
                 let account = self.account().filter(|_| !self.0.impersonates);
-                let named = account.and_then(|account| account.user.strip_prefix("system:serviceaccount:"));
-                named.and_then(|named| named.split_once(':')).is_some_and(|(namespace, name)| {
-                    service_accounts.iter().any(|known| known.split_once('/') == Some((namespace, name)))
-                })
+                account.is_some_and(|account| account.is_one_of(service_accounts))
             }
         }
     }

@@ -18,7 +18,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 const MAX_REASONS: usize = 256;
 /// The most reasons that are shown: those that came first.
 const SHOWN: usize = 32;
-/// The longest text of an error that tells reasons apart.
+/// The longest text of an error that tells reasons apart, and of a path.
 const MAX_TEXT: usize = 512;
 
 /// What has failed, and how often.
@@ -46,7 +46,7 @@ struct Failures {
     path: String,
     count: u64,
     last: Instant,
-    logged: Instant,
+    logged: Option<Instant>,
     /// Those since the last line.
     unlogged: u64,
 }
@@ -82,26 +82,26 @@ impl FailureLog {
         let mut text = error.to_string();
         text.truncate(text.floor_char_boundary(MAX_TEXT));
         let reason = Reason { component: component.to_owned(), code, what, error: text };
-        let Some(repeated) = self.note(reason, path) else { return };
-        let Some(omitted) = self.lines.permit() else { return };
+        let Some((repeated, omitted)) = self.note(reason, path) else { return };
         // Without a number there were no others.
         let [repeated, omitted] = [repeated, omitted].map(|count| (count > 0).then_some(count));
         tracing::warn!(%path, component, code, %error, repeated, omitted, "{what}");
     }
 
-    /// Counts a failure. Returns how many were not logged before it, if it is to be logged.
-    fn note(&self, reason: Reason, path: &dyn Display) -> Option<u64> {
+    /// Counts a failure. If it is to be logged, returns how many were not logged before it: of its reason, and for lack of room.
+    fn note(&self, reason: Reason, path: &dyn Display) -> Option<(u64, u64)> {
         let now = Instant::now();
         let mut reasons = self.reasons();
         if let Some(found) = reasons.get_mut(&reason) {
             found.count += 1;
             found.last = now;
-            if now.duration_since(found.logged) < PERIOD {
+            let is_due = found.logged.is_none_or(|logged| now.duration_since(logged) >= PERIOD);
+            let Some(omitted) = is_due.then(|| self.lines.permit()).flatten() else {
                 found.unlogged += 1;
                 return None;
-            }
-            found.logged = now;
-            return Some(std::mem::take(&mut found.unlogged));
+            };
+            found.logged = Some(now);
+            return Some((std::mem::take(&mut found.unlogged), omitted));
         }
         if reasons.len() >= MAX_REASONS {
             reasons.retain(|_, found| now.duration_since(found.last) < KEPT);
@@ -111,9 +111,12 @@ impl FailureLog {
             let newest = reasons.iter().max_by_key(|(_, found)| found.first).map(|(reason, _)| reason.clone());
             newest.map(|newest| reasons.remove(&newest));
         }
-        let (first, path) = (clock::now(), path.to_string());
-        reasons.insert(reason, Failures { first, path, count: 1, last: now, logged: now, unlogged: 0 });
-        Some(0)
+        let (first, mut path) = (clock::now(), path.to_string());
+        path.truncate(path.floor_char_boundary(MAX_TEXT));
+        let omitted = self.lines.permit();
+        let (logged, unlogged) = (omitted.map(|_| now), u64::from(omitted.is_none()));
+        reasons.insert(reason, Failures { first, path, count: 1, last: now, logged, unlogged });
+        omitted.map(|omitted| (0, omitted))
     }
 
     /// The reasons of the last day, in the order in which they came.
@@ -154,16 +157,16 @@ mod tests {
     #[test]
     fn a_reason_is_logged_once_a_minute_with_the_number_of_those_between() {
         let log = FailureLog::default();
-        assert_eq!(log.note(reason("kubelet", "gone"), &"/first"), Some(0));
+        assert_eq!(log.note(reason("kubelet", "gone"), &"/first"), Some((0, 0)));
         for _ in 0..1000 {
             assert_eq!(log.note(reason("kubelet", "gone"), &"/later"), None);
         }
-        assert_eq!(log.note(reason("kubelet", "other"), &"/"), Some(0));
-        assert_eq!(log.note(reason("kube-proxy", "gone"), &"/"), Some(0));
+        assert_eq!(log.note(reason("kubelet", "other"), &"/"), Some((0, 0)));
+        assert_eq!(log.note(reason("kube-proxy", "gone"), &"/"), Some((0, 0)));
         for found in log.reasons().values_mut() {
-            found.logged = found.logged.checked_sub(PERIOD).unwrap();
+            found.logged = None;
         }
-        assert_eq!(log.note(reason("kubelet", "gone"), &"/later"), Some(1000));
+        assert_eq!(log.note(reason("kubelet", "gone"), &"/later"), Some((1000, 0)));
         let shown = log.status();
         assert_eq!((shown[0].path.as_str(), shown[0].count), ("/first", 1002));
         assert_eq!(shown.len(), 3);
@@ -174,7 +177,8 @@ mod tests {
         let log = FailureLog::default();
         log.note(reason("kubelet", "gone"), &"/first");
         for n in 0..2 * MAX_REASONS {
-            assert_eq!(log.note(reason(&n.to_string(), "gone"), &"/"), Some(0));
+            let logged = log.note(reason(&n.to_string(), "gone"), &"/");
+            assert_eq!(logged.is_some(), n < 9, "they do not fill the log");
         }
         assert_eq!(log.reasons().len(), MAX_REASONS);
         assert_eq!((log.status().len(), log.status()[0].component.as_str()), (SHOWN, "kubelet"));

@@ -1,7 +1,8 @@
 //! The copy of the last good configuration: a file `last-good` in the cache directory, with a digest in its first line.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,9 +34,14 @@ impl FileCopy {
     pub(super) async fn read(&self) -> Option<Vec<u8>> {
         let path = self.path.clone();
         let text = tokio::task::spawn_blocking(move || read_file(&path, MAX)).await.ok()?.ok()?;
-        let at = text.iter().position(|byte| *byte == b'\n')?;
-        let (digest, bytes) = (text.get(..at)?, text.get(at + 1..)?);
-        (digest == Digest::of(bytes).to_string().as_bytes()).then(|| bytes.to_vec())
+        let parts =
+            text.iter().position(|byte| *byte == b'\n').and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?)));
+        let whole = parts.filter(|(digest, bytes)| *digest == Digest::of(bytes).to_string().as_bytes());
+        if whole.is_none() {
+            let path = self.path.display();
+            tracing::warn!(%path, reason = "it is not what was written", "the copy of the last good configuration is not used");
+        }
+        whole.map(|(_, bytes)| bytes.to_vec())
     }
 
     /// Waits until what was written before is on disk.
@@ -66,9 +72,10 @@ impl FileCopy {
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let temporary = self.path.with_extension("new");
-        let mut file = File::create(&temporary)?;
+        let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
+        let mut file = options?;
         writeln!(file, "{}", Digest::of(bytes))?;
         file.write_all(bytes)?;
         file.sync_all()?;

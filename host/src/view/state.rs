@@ -145,6 +145,11 @@ impl View {
         !self.store.is_stale() && self.store.peer().is_none()
     }
 
+    /// Whether it is only not known yet that the API server's history goes on from the objects.
+    pub(crate) fn awaits_history(&self) -> bool {
+        self.store.awaits_history()
+    }
+
     /// Whether the view has its objects, and follows the API server itself. A new one does not count as behind.
     pub(crate) fn is_current(&self) -> bool {
         self.store.state().borrow().synced && self.follows_api_server()

@@ -159,7 +159,11 @@ impl Proxy {
 
     /// The account that an API server named for exactly this credential, or for whom it issued this token.
     async fn accepted_before(&self, caller: &Caller) -> Option<Arc<Account>> {
-        if let Some(row) = self.grants.get(&accepted(caller), caller.expires()).await {
+        if let Some(row) = self
+            .grants
+            .get(&accepted(caller), caller.expires(), |row| self.is_of_node(serde_json::from_slice(row)))
+            .await
+        {
             return serde_json::from_slice(&row).ok().map(Arc::new);
         }
         self.issued(caller).await.map(|issued| Arc::new(issued.account))
@@ -172,7 +176,14 @@ impl Proxy {
     }
 
     async fn issued(&self, caller: &Caller) -> Option<IssuedRow> {
-        serde_json::from_slice(&self.grants.get(&issued(caller.token()?), caller.expires()).await?).ok()
+        let is_lasting = |row: &[u8]| self.is_of_node(serde_json::from_slice(row).map(|row: IssuedRow| row.account));
+        let row = self.grants.get(&issued(caller.token()?), caller.expires(), is_lasting).await?;
+        serde_json::from_slice(&row).ok()
+    }
+
+    /// Whether a row is about a component of the node, whose permissions have no grace.
+    fn is_of_node(&self, account: serde_json::Result<Account>) -> bool {
+        account.is_ok_and(|account| account.is_one_of(&self.node_service_accounts))
     }
 
     /// The subjects whose permissions a caller has: exactly its credential, and the line of tokens that it was issued in.
@@ -201,7 +212,7 @@ impl Proxy {
     async fn end(&self, caller: &Caller) {
         let names = [Some(accepted(caller)), caller.token().map(|token| issued(token))];
         for name in names.into_iter().flatten() {
-            if self.grants.get(&name, None).await.is_some() {
+            if self.grants.get(&name, None, |_| true).await.is_some() {
                 self.read_reviews.end(caller.key()).await;
                 self.grants.remove(&name).await;
             }

@@ -48,8 +48,6 @@ pub(in crate::proxy) struct Grants {
 struct Row {
     bytes: Bytes,
     expires: SystemTime,
-    /// Whether it is of a node component.
-    is_node: bool,
 }
 
 impl Grants {
@@ -58,11 +56,17 @@ impl Grants {
         Self { recent: Cache::new(CAPACITY), added: Mutex::default(), disk, outage }
     }
 
-    /// Returns a row that holds now, for a credential that ends then.
-    pub(super) async fn get(&self, name: &str, credential_expires: Option<SystemTime>) -> Option<Bytes> {
+    /// Returns a row that holds now, for a credential that ends then. `is_lasting`: whether it is of a node component, by whom it
+    /// is about, and not by who asked for it.
+    pub(super) async fn get(
+        &self,
+        name: &str,
+        credential_expires: Option<SystemTime>,
+        is_lasting: impl FnOnce(&[u8]) -> bool,
+    ) -> Option<Bytes> {
         let row = self.row(name).await?;
         let is_valid = credential_expires.is_none_or(|expires| expires > clock::now());
-        (is_valid && (row.is_node || self.outage.holds(row.expires))).then_some(row.bytes)
+        (is_valid && (self.outage.holds(row.expires) || is_lasting(&row.bytes))).then_some(row.bytes)
     }
 
     /// Writes a row that holds until the grace or the credential ends. Flash wears: what is there and lasts is not written again.
@@ -86,7 +90,7 @@ impl Grants {
         if known.is_none() && bytes != DENIED && !self.may_add(owner, name, expires) {
             return;
         }
-        let row = Row { bytes: bytes.clone(), expires, is_node: owner.is_reserved() };
+        let row = Row { bytes: bytes.clone(), expires };
         self.recent.insert(name.to_owned(), row).await;
         if let Some(disk) = &self.disk {
             disk.put(&on_disk(owner, name), CachedValue { bytes: bytes.to_vec(), expires }, false).await;
@@ -146,8 +150,13 @@ impl Grants {
     }
 
     /// What is known of a question: granted, denied, or nothing.
-    pub(super) async fn answer(&self, question: &str, credential_expires: Option<SystemTime>) -> Option<bool> {
-        self.get(&grant(question), credential_expires).await.map(|bytes| bytes == ALLOWED)
+    pub(super) async fn answer(
+        &self,
+        question: &str,
+        credential_expires: Option<SystemTime>,
+        is_node: bool,
+    ) -> Option<bool> {
+        self.get(&grant(question), credential_expires, |_| is_node).await.map(|bytes| bytes == ALLOWED)
     }
 
     async fn row(&self, name: &str) -> Option<Row> {
@@ -156,11 +165,11 @@ impl Grants {
         }
         let disk = self.disk.as_ref()?;
         // Whether it holds is not for the clock alone to say.
-        let (CachedValue { bytes, expires }, is_node) = match disk.get_even_expired(name).await {
-            Some(value) => (value, false),
-            None => (disk.get_even_expired(&on_disk(&Owner::Node, name)).await?, true),
+        let CachedValue { bytes, expires } = match disk.get_even_expired(name).await {
+            Some(value) => value,
+            None => disk.get_even_expired(&on_disk(&Owner::Node, name)).await?,
         };
-        let row = Row { bytes: bytes.into(), expires, is_node };
+        let row = Row { bytes: bytes.into(), expires };
         self.recent.insert(name.to_owned(), row.clone()).await;
         Some(row)
     }
@@ -204,8 +213,8 @@ mod tests {
         // By the clock, it is a week later.
         let offline = async |running| {
             let rows = Grants::new(Some(disk.clone()), outage::counted(now, running, GRACE).await);
-            let past = rows.answer("node", Some(now - GRACE)).await;
-            (rows.answer("node", None).await, rows.answer("client", None).await, past)
+            let past = rows.answer("node", Some(now - GRACE), true).await;
+            (rows.answer("node", None, true).await, rows.answer("client", None, false).await, past)
         };
         assert_eq!(offline(GRACE / 2).await, (Some(true), Some(true), None));
         assert_eq!(offline(GRACE).await, (Some(true), None, None));
@@ -224,8 +233,8 @@ mod tests {
         ] {
             let rows = grants(None, grace);
             rows.allow(&OWNER, "a", expires).await;
-            assert_eq!(rows.answer("a", None).await, granted, "{grace:?} {expires:?}");
-            assert_eq!(rows.answer("b", None).await, None);
+            assert_eq!(rows.answer("a", None, false).await, granted, "{grace:?} {expires:?}");
+            assert_eq!(rows.answer("b", None, false).await, None);
         }
     }
 
@@ -234,9 +243,9 @@ mod tests {
         let rows = grants(None, GRACE);
         rows.allow(&OWNER, "a", None).await;
         rows.deny(&OWNER, "a", None).await;
-        assert_eq!(rows.answer("a", None).await, Some(false));
+        assert_eq!(rows.answer("a", None, false).await, Some(false));
         rows.allow(&OWNER, "a", None).await;
-        assert_eq!(rows.answer("a", None).await, Some(true));
+        assert_eq!(rows.answer("a", None, false).await, Some(true));
     }
 
     #[tokio::test]
@@ -261,19 +270,19 @@ mod tests {
         }
         let mut kept = 0;
         for n in 0..3 * MAX_ROWS {
-            kept += usize::from(rows.answer(&n.to_string(), None).await.is_some());
+            kept += usize::from(rows.answer(&n.to_string(), None, false).await.is_some());
         }
         assert_eq!(kept, MAX_ROWS);
         rows.allow(&minting, "0", None).await;
         rows.deny(&minting, "other", None).await;
-        assert_eq!(rows.answer("other", None).await, Some(false), "a denial of what was granted always counts");
+        assert_eq!(rows.answer("other", None, false).await, Some(false), "a denial of what was granted always counts");
         rows.deny_ahead(&minting, "another", None).await;
-        assert_eq!(rows.answer("another", None).await, None, "one of what was not has a place in the share");
+        assert_eq!(rows.answer("another", None, false).await, None, "one of what was not has a place in the share");
         rows.recent.invalidate_all();
         for name in ["node", "b", "0"] {
-            assert_eq!(rows.answer(name, None).await, Some(true), "{name} is on disk");
+            assert_eq!(rows.answer(name, None, false).await, Some(true), "{name} is on disk");
         }
         rows.remove(&grant("node")).await;
-        assert_eq!(rows.answer("node", None).await, None);
+        assert_eq!(rows.answer("node", None, false).await, None);
     }
 }

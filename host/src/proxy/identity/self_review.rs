@@ -105,9 +105,13 @@ impl Proxy {
         }
     }
 
+    fn is_node(&self, caller: &Caller) -> bool {
+        caller.is_node_component(&self.node_service_accounts)
+    }
+
     /// Whether exactly this was denied to a caller.
     pub(super) async fn was_denied(&self, caller: &Caller, asked: &ResourceAttributes) -> bool {
-        self.grants.answer(&question(caller.key(), asked), caller.expires()).await == Some(false)
+        self.grants.answer(&question(caller.key(), asked), caller.expires(), self.is_node(caller)).await == Some(false)
     }
 
     /// Whether a caller had the permission, itself or as part of a wider one.
@@ -116,15 +120,17 @@ impl Proxy {
             return false;
         }
         let (own, line) = self.subjects(caller).await;
-        if self.grants.answer(&question(&own, asked), caller.expires()).await == Some(false) {
+        if self.grants.answer(&question(&own, asked), caller.expires(), self.is_node(caller)).await == Some(false) {
             return false;
         }
         for attributes in std::iter::once(asked.clone()).chain(covered_by(asked)) {
             let of = |subject: &str| question(subject, &attributes);
             // What this credential was denied, no other token of its line grants it.
-            match (self.grants.answer(&of(&own), caller.expires()).await, &line) {
+            match (self.grants.answer(&of(&own), caller.expires(), self.is_node(caller)).await, &line) {
                 (Some(true), _) => return true,
-                (None, Some(line)) if self.grants.answer(&of(line), caller.expires()).await == Some(true) => {
+                (None, Some(line))
+                    if self.grants.answer(&of(line), caller.expires(), self.is_node(caller)).await == Some(true) =>
+                {
                     return true;
                 }
                 _ => {}

@@ -261,10 +261,12 @@ async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
     }
 }
 
-/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not.
+/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon:
+/// whoever reads then asks the API server itself.
 async fn confirmed(proxy: &Proxy, view: &View) -> Option<()> {
     let mut reflector = view.reflector_state();
-    let confirmed = reflector.wait_for(|state| view.follows_api_server() || state.error.is_some());
+    let confirmed =
+        reflector.wait_for(|state| view.follows_api_server() || state.error.is_some() || view.awaits_history());
     let confirmed = tokio::time::timeout(proxy.start_wait, confirmed).await;
     (confirmed.is_ok() && view.follows_api_server()).then_some(())
 }

@@ -87,7 +87,10 @@ impl Proxy {
         let (name, other) = if media_type.encoding == Encoding::Json { (json, protobuf) } else { (protobuf, json) };
         let now = clock::now();
         let expires = match caller.identity() {
-            // Whether the API server has accepted it in time is asked when it reads.
+            Identity::Client if !caller.is_node_component(&self.node_service_accounts) => {
+                let grace = now + self.outage.grace();
+                caller.expires().map_or(grace, |expires| expires.min(grace))
+            }
             Identity::Client => caller.expires().map_or(now + KEEP, |expires| expires.min(now + KEEP)),
             // The client of a node credential or a certificate is authorized again when it reads.
             Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,

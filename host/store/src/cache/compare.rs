@@ -121,6 +121,20 @@ pub(super) fn continuation(stored: &Snapshot, served: &[Fingerprint]) -> Continu
     }
 }
 
+/// Whether what a list has of the time up to a store's version is what the store has, by versions alone. If not, the store is of
+/// another history.
+pub(super) fn continues(stored: &Snapshot, listed: &[Object]) -> bool {
+    let earlier = listed.iter().filter(|object| object.version <= stored.version);
+    let found =
+        earlier.filter(|object| stored.objects.get(&object.key).is_none_or(|known| known.version != object.version));
+    let Some(found) = found.map(|object| shown(&object.key)).next() else { return true };
+    tracing::warn!(
+        object = found,
+        "the history of the cluster is not the one that the watch cache is of, all of it is replaced: was etcd restored from a backup?"
+    );
+    false
+}
+
 /// The uid of an object; empty if it has none.
 pub(super) fn uid(document: &Document) -> Box<str> {
     let uid = UID.as_ref().and_then(|path| document.text(path).ok().flatten());

@@ -158,7 +158,8 @@ impl ResourceReflector {
                 }),
                 Phase::Watch => self.watch_on().await,
             };
-            if matches!((&result, &phase), (Err(_), Phase::Watch)) && self.sources.connectivity().is_failing() {
+            // Who does not answer may be putting the cluster back, also behind a load balancer that does.
+            if matches!((&result, &phase), (Err(RequestError::Other(_)), Phase::Watch)) && !self.reads_from_peer() {
                 self.store.trust().question(Continuity::Unknown);
             }
             phase = match (result, phase) {

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
+use super::compare::continues;
 use super::event::StoreEvent;
 use super::gaps::{Gaps, deletion_versions};
 use super::history::{History, HistoryGap};
@@ -217,12 +218,6 @@ impl ResourceStore {
         }
     }
 
-    /// Whether the API server has answered the reader of the store 401 or 403, and nothing else since: nobody gets its objects.
-    #[must_use]
-    pub fn is_refused(&self) -> bool {
-        self.trust.is_refused()
-    }
-
     /// Notes whether the API server refuses the reader of the store. Who follows the store's events is woken: it is kept on disk.
     pub(crate) fn set_refused(&self, refused: bool) {
         if self.trust.set_refused(refused) {
@@ -305,9 +300,10 @@ impl ResourceStore {
     ///
     /// A list that is older than the store means that the cluster was restored from a backup. The history ends then.
     pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
-        self.trust.answer(Continuity::Unknown);
         let present = self.snapshot();
-        if version < present.version || self.origin.load(Ordering::Acquire) == FOREIGN {
+        let goes_on = self.trust.continuity() != Continuity::Unknown || continues(&present, &listed);
+        self.trust.answer(Continuity::Unknown);
+        if version < present.version || !goes_on || self.origin.load(Ordering::Acquire) == FOREIGN {
             self.reset(format, listed, version);
             return self.set_synced();
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::resource_store::ResourceStore;
+use super::trust::Continuity;
 use crate::ReflectorError;
 
 /// A store at one moment.
@@ -34,6 +35,20 @@ pub struct StoreStatus {
     pub events: usize,
     /// The bytes that the history keeps alive.
     pub event_bytes: usize,
+}
+
+impl ResourceStore {
+    /// Whether the API server has answered the reader of the store 401 or 403, and nothing else since: nobody gets its objects.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.trust().is_refused()
+    }
+
+    /// Whether the objects are stale for nothing but that nobody knows yet whether the API server's history goes on from them.
+    #[must_use]
+    pub fn awaits_history(&self) -> bool {
+        self.is_following() && self.trust().continuity() == Continuity::Unknown
+    }
 }
 
 impl fmt::Debug for ResourceStore {

@@ -2,8 +2,12 @@
 
 use std::sync::Mutex;
 
+use super::aside::Aside;
 use super::reading::lock;
 use super::state::DiskState;
+
+/// The reasons for which files are set aside.
+const ASIDE: [&str; 4] = ["node", "cluster", "format", "damaged"];
 
 /// A condition of the cache on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,11 +27,14 @@ impl Conditions {
         lock(&self.0).clone()
     }
 
-    /// Takes what was reported since the file has last worked.
+    /// Takes what was reported since the file has last worked, and what is set aside now.
     pub(super) fn update(&self, state: &DiskState) {
         let file = state.config.file_name();
-        let mut found: Vec<_> =
-            state.reported.iter().filter_map(|(thing, reason)| condition(&file, thing, reason)).collect();
+        let is_now = |reason: &str| !(ASIDE.contains(&reason) || (reason == "key" && state.key.is_some()));
+        let reported = state.reported.iter().filter(|(_, reason)| is_now(reason));
+        let mut found: Vec<_> = reported.filter_map(|(thing, reason)| condition(&file, thing, reason)).collect();
+        let aside = Aside::of(&state.config.path).files();
+        found.extend(aside.iter().filter_map(|aside| condition(&file, &file, aside.reason)));
         found.sort_by(|one, other| (one.name, &one.text).cmp(&(other.name, &other.text)));
         found.dedup();
         *lock(&self.0) = found;

@@ -20,7 +20,7 @@ use super::value_class::ValueClass;
 
 /// The version of the tables' content. Each has a file name of its own, this one `watch-cache.redb`, so that another release finds
 /// its own file again.
-const FORMAT: &str = "1";
+pub(super) const FORMAT: &str = "1";
 /// The most bytes that are taken over from a damaged file.
 const MAX_SALVAGE: u64 = 64 << 20;
 

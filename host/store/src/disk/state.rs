@@ -56,7 +56,7 @@ pub(super) struct DiskState {
     pub(super) swept: Option<Instant>,
     /// Since when an API server can be reached.
     pub(super) online_since: Option<Instant>,
-    key: Option<Arc<CacheKey>>,
+    pub(super) key: Option<Arc<CacheKey>>,
     /// When the file is opened again after a failure. Until then it is read, if that is possible.
     retry_at: Option<Instant>,
     /// Whether it may be read until then.

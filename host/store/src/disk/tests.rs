@@ -4,6 +4,7 @@ mod aside;
 mod commits;
 mod crash;
 mod damage;
+mod forms;
 mod moved;
 mod overlay;
 mod reading;
