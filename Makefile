@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -220,6 +220,9 @@ differential: controlplane ## Weir's parsers of credentials, selectors and optio
 READS ?= 1000
 permissions: build controlplane ## random users with random permissions, whose answers through Weir are those of the API server; READS=n of each user, SEED=n
 	WEIR_READS=$(READS) WEIR_SEED=$(SEED) cargo test --release --locked $(HOST) --test real random_users -- --nocapture
+
+upgrade: build ## this daemon and the one of PREVIOUS=DIR, a checkout in which `make build` has run, in turn over one cache directory, with and without an API server
+	WEIR_PREVIOUS=$(abspath $(PREVIOUS)) cargo test --release --locked $(HOST) --test behaviour upgrade -- --nocapture
 
 CYCLES ?= 1000
 kills: build ## a daemon killed CYCLES=n times while changes get to its disk, and a store without its daemon as often

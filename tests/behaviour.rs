@@ -10,6 +10,7 @@
 )]
 
 mod behaviour {
+    mod absence;
     mod authors;
     mod bad_input;
     mod bundled;
@@ -62,6 +63,7 @@ mod behaviour {
     mod streams;
     mod tls;
     mod traces;
+    mod upgrade;
     mod uplinks;
     mod watch;
     mod watch_promises;

@@ -25,6 +25,7 @@ pub(crate) use flags::definition;
 pub use flags::{Command, CompileFlags, UsageMessage, author, operator, parse};
 #[cfg(test)]
 pub(crate) use keys::{ConfigKey, FILTER_KEYS, NESTED_KEYS};
+pub(crate) use model::OFF;
 pub use model::{Configuration, KeptModule, as_manifest};
 pub use peers::{PEER_PATH, PeersConfig};
 pub use registry::{RegistryFlags, TrustFlags};

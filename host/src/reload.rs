@@ -3,9 +3,11 @@
 //!
 //! One task handles one change after another. A newer change cancels the load in progress.
 
+mod absence;
 mod file_copy;
 mod last_good;
 mod metrics;
+mod notices;
 mod partial;
 mod prepare;
 mod proving;
@@ -25,6 +27,7 @@ use tokio::sync::watch;
 pub use self::last_good::LastGood;
 use self::last_good::SourcedConfiguration;
 pub use self::metrics::ReloadMetrics;
+use self::notices::Notices;
 use self::partial::Refusal;
 pub use self::prepare::prepare;
 use self::proving::trial_end;
@@ -38,7 +41,6 @@ use crate::config::{ConfigSource, Configuration};
 use crate::modules::Modules;
 use crate::node_facts::NodeState;
 use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender};
-use weir_upstream::{DirectoryWatcher, WatchedFiles};
 
 /// The first pause before a retry. Some errors end without a change that Weir watches, such as a missing permission.
 const RETRY: Duration = Duration::from_secs(2);
@@ -79,15 +81,10 @@ struct Kept {
     fallback_warnings: Vec<String>,
     /// Whether the active set is without filters that cannot be loaded.
     is_partial: bool,
+    /// Whether nothing is active because no configuration has ever named a set.
+    never_had: bool,
     trial: Option<Trial>,
     taken_back: Option<TakenBack>,
-}
-
-/// Changes of what a configuration is read from. What else is in the folder of a file, such as a log, does not count: it would
-/// end each load before it is done.
-struct Notices {
-    files: WatchedFiles,
-    modules: DirectoryWatcher,
 }
 
 /// The result of an attempt.
@@ -110,22 +107,6 @@ enum Activation {
     Waiting,
     /// A trial has taken it back.
     TakenBack(ReloadError),
-}
-
-impl Notices {
-    fn new(source: &ConfigSource, modules: &Modules) -> Self {
-        let files = source.file().into_iter().chain(modules.files()).cloned().collect();
-        let directories = modules.directory.iter().cloned().collect();
-        Self { files: WatchedFiles::new(files), modules: DirectoryWatcher::new(directories) }
-    }
-
-    /// Resolves after a change. Cancel-safe.
-    async fn changed(&mut self) {
-        tokio::select! {
-            () = self.files.changed() => {}
-            () = self.modules.changed() => {}
-        }
-    }
 }
 
 impl Reloader {
@@ -202,13 +183,18 @@ impl Reloader {
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
-        // Whether there is another one to fall back to.
-        let mut has_other = true;
+        // Whether there is another one to fall back to, and whether it may be of another source.
+        let (mut has_other, mut is_absent) = (true, false);
         let Refusal { mut errors, partial } = match state {
             SourceState::Pending => return AttemptResult::Waiting,
+            SourceState::Valid(configuration) if let Some(absence) = self.absence(&configuration, kept).await => {
+                is_absent = true;
+                vec![absence].into()
+            }
             SourceState::Valid(configuration) => match self.activate(&source, &configuration, kept, started).await {
                 Ok(Activation::Waiting) => return AttemptResult::Waiting,
                 Ok(Activation::Active(set)) => {
+                    kept.never_had = configuration.absent.is_some();
                     if let Some(set) = set.filter(|_| kept.trial.is_none()) {
                         self.keep(set, kept).await;
                     }
@@ -228,11 +214,14 @@ impl Reloader {
             SourceState::Invalid(error) => vec![whole(error.to_string())].into(),
             SourceState::Unreadable(reason) => vec![whole(reason.to_string())].into(),
         };
-        if self.active().is_none() || kept.is_partial {
-            let fell_back = match has_other {
-                true => self.fall_back("the configuration is refused", &source, kept, started).await,
-                false => Err(Vec::new()),
+        if self.active().is_none() || kept.is_partial || (is_absent && kept.never_had) {
+            let last = match (has_other, is_absent) {
+                (true, false) => self.last("the configuration is refused").await,
+                (true, true) => self.last_of_any("the configuration names no set of filters").await,
+                (false, _) => None,
             };
+            let fell_back = self.fall_back(last, &source, kept, started).await;
+            kept.never_had &= fell_back.is_err();
             if let Some(partial) = partial.filter(|_| fell_back.is_err()) {
                 self.activate_partial(&source, partial, kept, started).await;
             }
@@ -355,7 +344,10 @@ impl Reloader {
         for warning in &warnings {
             tracing::warn!(source, "configuration warning: {warning}");
         }
-        tracing::info!(source, filters = names.join(","), took = ?started.elapsed(), "filter set activated");
+        let removed = before.iter().flat_map(|before| before.filters()).map(|filter| filter.name().to_string());
+        let removed: Vec<_> = removed.filter(|name| !names.contains(name)).collect();
+        let removed = (!removed.is_empty()).then(|| removed.join(","));
+        tracing::info!(source, filters = names.join(","), removed, took = ?started.elapsed(), "filter set activated");
     }
 
     /// Reports errors. `logged` are the errors that the log has already.

@@ -316,14 +316,15 @@ async fn changes_of_the_config_map_and_its_modules_take_effect() {
     let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(!client.names(SERVICES).await.contains(&"shop".to_owned()));
     assert!(weir.client("test").names(SERVICES).await.contains(&"shop".to_owned()));
-    // An empty list disables all filters, and so does deletion of the ConfigMap.
+    // An empty value disables a filter.
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS, "filter_discardcloudservice": ""}))).unwrap();
     let (from, _) = weir.logged_after(from, "filter set activated").await;
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
     let (from, _) = weir.logged_after(from, "filter set activated").await;
-    server.store().delete("v1", "ConfigMap", "kube-system", "weir-filters").unwrap();
-    weir.logged_after(from, "filter set activated").await;
+    server.store().put(map(json!({"filters.yaml": "filters: []"}))).unwrap();
+    let (_, line) = weir.logged_after(from, "filter set activated").await;
+    assert_eq!(line["fields"]["removed"], "discardcloudservice", "{line}");
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
 }
 

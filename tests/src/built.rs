@@ -2,18 +2,23 @@
 
 use std::path::PathBuf;
 
+/// The folder of the profile in which this test was built: `<target>/release`, as a rule.
+fn profile() -> PathBuf {
+    let program = std::env::current_exe().expect("a test knows its own program");
+    // <target>/release/deps/<test>, or <target>/release/weir-demo.
+    let folder = program.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
+    folder.expect("it lies in <target>/<profile>").to_owned()
+}
+
 /// Cargo's target folder.
 #[must_use]
 pub fn target() -> PathBuf {
-    let program = std::env::current_exe().expect("a test knows its own program");
-    // <target>/release/deps/<test>, or <target>/release/weir-demo.
-    let release = program.ancestors().find(|folder| folder.ends_with("release"));
-    release.and_then(|folder| folder.parent()).expect("it lies in <target>/release").to_owned()
+    profile().parent().expect("it lies in <target>/<profile>").to_owned()
 }
 
-/// The folder of the programs that the tests start: `WEIR_PROGRAMS`, else `<target>/release`.
+/// The folder of the programs that the tests start: `WEIR_PROGRAMS`, else that of their own profile.
 fn programs() -> PathBuf {
-    shipped().unwrap_or_else(|| target().join("release"))
+    shipped().unwrap_or_else(profile)
 }
 
 /// The folder of the programs that `make shipped` builds, if the tests start those.

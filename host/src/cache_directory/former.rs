@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use weir_store::disk::is_watch_cache;
+
 use super::check_owner;
 
 /// Where the manifests had the cache directory before: what cleans the disk deletes below it.
@@ -18,7 +20,8 @@ pub(crate) fn former_place(directory: &Path) -> Option<PathBuf> {
 }
 
 /// Copies what an earlier release has left in another place, if this directory does not exist yet. The original stays for a
-/// roll-back. Returns the directory to use: the former one if it cannot be copied.
+/// roll-back. The watch cache may be large: it takes itself over, while it is read. Returns the directory to use: the former one if
+/// it cannot be copied.
 pub(crate) fn take_over(former: &Path, directory: PathBuf) -> PathBuf {
     let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
     if is_there(&directory) || !is_there(former) {
@@ -87,11 +90,14 @@ fn size_of(folder: &Path) -> io::Result<u64> {
     })
 }
 
-/// Copies folders and regular files; there are no others but what somebody else has put there.
+/// Copies folders and regular files but watch caches; there are no others but what somebody else has put there.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
+        if is_watch_cache(&entry.file_name()) {
+            continue;
+        }
         let (kind, copy) = (entry.file_type()?, to.join(entry.file_name()));
         if kind.is_dir() {
             copy_files(&entry.path(), &copy)?;
@@ -129,17 +135,18 @@ mod tests {
         // A kill has left a part of a copy.
         std::fs::create_dir_all(path("lib/cache.part")).unwrap();
         write("lib/cache.part/old", "");
+        write("former/cache/last-good", "first");
         let start = || take_over(&path("former/cache"), path("lib/cache"));
         assert_eq!(start(), path("lib/cache"));
-        assert_eq!((read("lib/cache/watch-cache.redb"), read("lib/cache/code/a")), ("first".into(), "code".into()));
+        assert_eq!((read("lib/cache/last-good"), read("lib/cache/code/a")), ("first".into(), "code".into()));
         assert_eq!((read("lib/cache.key"), read("former/cache/watch-cache.redb")), ("key".into(), "first".into()));
-        assert!(
-            !path("lib/cache/link").exists() && !path("lib/cache/old").exists() && !path("lib/cache.part").exists()
-        );
+        for left in ["lib/cache/link", "lib/cache/old", "lib/cache.part", "lib/cache/watch-cache.redb"] {
+            assert!(!path(left).exists(), "{left}");
+        }
         assert_eq!(path("lib/cache").metadata().unwrap().mode() & 0o777, 0o700);
-        write("former/cache/watch-cache.redb", "later");
+        write("former/cache/last-good", "later");
         assert_eq!(start(), path("lib/cache"));
-        assert_eq!(read("lib/cache/watch-cache.redb"), "first");
+        assert_eq!(read("lib/cache/last-good"), "first");
         // The disk of the new place cannot be written.
         write("full", "");
         assert_eq!(take_over(&path("former/cache"), path("full/cache")), path("former/cache"));

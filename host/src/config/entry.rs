@@ -19,30 +19,35 @@ pub(super) const MAX_FILTERS: usize = 100;
 /// The most rules, grants or edits of one filter.
 const MAX_ITEMS: usize = 200;
 
-/// Parses `filters.yaml`. Invalid entries are left out and reported.
-pub(super) fn read_list(text: &str, report: &mut ErrorReport) -> Vec<FilterEntry> {
+/// Parses `filters.yaml`. Invalid entries are left out and reported. Returns `None` if it has no list, which is not the same as an
+/// empty one.
+pub(super) fn read_list(text: &str, report: &mut ErrorReport) -> Option<Vec<FilterEntry>> {
     let Some(value) = report.ok(FILTERS_YAML, yaml(text)) else {
-        return Vec::new();
+        return Some(Vec::new());
     };
     let mut top = match value {
         Value::Object(top) => top,
-        Value::Null => Map::new(),
+        Value::Null => return None,
         other => {
             report.add(FILTERS_YAML, format_args!("must be a mapping with the key `filters`, is {}", kind(&other)));
-            return Vec::new();
+            return Some(Vec::new());
         }
     };
     let list = match top.shift_remove("filters") {
-        Some(Value::Array(list)) => list,
-        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(list)) => Some(list),
+        None | Some(Value::Null) => None,
         Some(other) => {
             report.add(format!("{FILTERS_YAML}: filters"), format_args!("must be a list, is {}", kind(&other)));
-            Vec::new()
+            Some(Vec::new())
         }
     };
     for key in top.keys() {
         report.add(format!("{FILTERS_YAML}: {key}"), "unknown key; the only valid key is `filters`");
     }
+    list.map(|list| read_entries(list, report))
+}
+
+fn read_entries(list: Vec<Value>, report: &mut ErrorReport) -> Vec<FilterEntry> {
     if list.len() > MAX_FILTERS {
         let reason = format!("{} filters are too many: at most {MAX_FILTERS}", list.len());
         report.add(format!("{FILTERS_YAML}: filters"), reason);

@@ -27,6 +27,8 @@ pub struct Configuration {
     /// The modules with which it was active before, if it is the last good one. They take precedence over files of
     /// `--modules-dir`, which an upgrade replaces.
     pub kept: BTreeMap<FilterName, KeptModule>,
+    /// Why it names no set of filters, not even an empty one. A node that has had a set keeps it then: absence turns no filter off.
+    pub absent: Option<String>,
 }
 
 /// The module that a filter had.
@@ -42,6 +44,8 @@ pub struct KeptModule {
 const MAX_KEYS: usize = 2 * MAX_FILTERS + 1;
 /// The prefix of flat keys.
 const FLAT: &str = "filter_";
+/// What a configuration without a set does, and how filters are turned off.
+pub(crate) const OFF: &str = "the last set of filters stays in force; `filters: []` turns filters off";
 
 impl Configuration {
     /// Parses a ConfigMap manifest, YAML or JSON. `source` is its name in messages.
@@ -73,10 +77,15 @@ impl Configuration {
         report.finish(source, configuration)
     }
 
-    /// Returns the configuration of a ConfigMap that does not exist: no filters, and a warning.
+    /// Returns the configuration of a ConfigMap that does not exist: no filters, and a warning. Only a node that has never had a
+    /// set of filters uses it.
     #[must_use]
     pub fn missing(source: &str) -> Self {
-        Self { warnings: vec![format!("{source} does not exist, so no filter is active")], ..Self::default() }
+        Self {
+            warnings: vec![format!("{source} does not exist, so no filter is active")],
+            absent: Some("it does not exist".to_owned()),
+            ..Self::default()
+        }
     }
 
     fn validate(manifest: Manifest, report: &mut ErrorReport) -> Self {
@@ -88,7 +97,15 @@ impl Configuration {
                 return Self::default();
             }
         }
-        let mut filters = data.get(FILTERS_YAML).map(|text| read_list(text, report)).unwrap_or_default();
+        let list = data.get(FILTERS_YAML).map(|text| read_list(text, report));
+        let has_flat_key = data.keys().any(|key| key.starts_with(FLAT));
+        let absent = match &list {
+            _ if has_flat_key => None,
+            Some(Some(_)) => None,
+            Some(None) => Some(format!("{FILTERS_YAML} has no list `filters`")),
+            None => Some(format!("it has neither the key {FILTERS_YAML} nor a key {FLAT}<name>")),
+        };
+        let mut filters = list.flatten().unwrap_or_default();
         for (key, text) in data.iter().filter(|(key, _)| *key != FILTERS_YAML) {
             match key.strip_prefix(FLAT) {
                 Some(name) => apply_flat_key(&mut filters, key, name, text, report),
@@ -106,13 +123,13 @@ impl Configuration {
         for key in binary_data.keys() {
             report.ok(format!("binaryData.{key}"), key.parse::<ModuleFile>());
         }
-        let mut configuration = Self { filters, binary_data, ..Self::default() };
+        let mut configuration = Self { filters, binary_data, absent, ..Self::default() };
         configuration.warnings = configuration.find_warnings();
         configuration
     }
 
     fn find_warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<_> = self.absent.iter().map(|reason| format!("{reason}; {OFF}")).collect();
         for filter in &self.filters {
             warnings.extend(filter.rule_warnings(filter.matches.as_deref().unwrap_or_default()));
             if filter.matches.as_ref().is_some_and(Vec::is_empty) {

@@ -124,8 +124,11 @@ impl LastGood {
         self.disk.clone()
     }
 
-    /// Keeps the configuration of an activated filter set, unless it is from here.
+    /// Keeps the configuration of an activated filter set, unless it is from here, or names none.
     pub(super) async fn keep(&self, activated: &SourcedConfiguration, filters: &[Arc<Filter>]) {
+        if activated.absent.is_some() {
+            return;
+        }
         // Only the content counts: names, versions and managed fields are of no use.
         let content = |map: &ConfigMap| {
             let (data, binary_data) = (map.data.clone(), map.binary_data.clone());
@@ -158,7 +161,22 @@ impl LastGood {
 
     /// The last good configuration, with a warning that says why it is used; `None` if there is none.
     pub(super) async fn read(&self, reason: &str) -> Option<SourcedConfiguration> {
-        let read = self.newest().await?.and_then(|kept| {
+        self.valid(self.newest().await?, reason)
+    }
+
+    /// The same; without one, that of another source.
+    pub(super) async fn read_of_any(&self, reason: &str) -> Option<SourcedConfiguration> {
+        if let Some(own) = self.read(reason).await {
+            return Some(own);
+        }
+        let (copy, cluster) = (self.copy.read().await?, self.disk.cluster().await);
+        let kept = KeptConfiguration::parse(&copy);
+        let is_of_cluster = kept.as_ref().is_ok_and(|kept| kept.is_of(&kept.name, cluster.as_deref()));
+        self.valid(kept, reason).filter(|_| is_of_cluster)
+    }
+
+    fn valid(&self, kept: Result<KeptConfiguration, String>, reason: &str) -> Option<SourcedConfiguration> {
+        let read = kept.and_then(|kept| {
             let configuration = match kept.content {
                 KeptContent::ConfigMap(map) => validate(&self.source, map.as_deref()),
                 KeptContent::Manifest(text) => Configuration::from_manifest(&self.source, &text),
@@ -168,6 +186,8 @@ impl LastGood {
             Ok((kept.activated, configuration))
         });
         match read {
+            // Older releases kept these, too.
+            Ok((_, configuration)) if configuration.absent.is_some() => None,
             Ok((activated, mut configuration)) => {
                 configuration.warnings.push(format!(
                     "{reason}: this is the last good configuration, activated {} ago, at {activated}",

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use weir_runtime::Filter;
 
+use super::last_good::SourcedConfiguration;
 use super::selection::still_selected;
 use super::trial::{LoadedSet, TakenBack, Trial, TrialEnd};
 use super::{Kept, Reloader};
@@ -55,7 +56,8 @@ impl Reloader {
                 self.apply(&source, &proven.configuration, before.as_deref(), former, filters, started);
             }
             None => {
-                let fell_back = self.fall_back("the filter set was taken back", &source, kept, started).await;
+                let last = self.last("the filter set was taken back").await;
+                let fell_back = self.fall_back(last, &source, kept, started).await;
                 errors.extend(fell_back.err().unwrap_or_default());
             }
         }
@@ -65,19 +67,23 @@ impl Reloader {
         tracing::error!(source, filter, reason, "filter set taken back, the one before it is active again");
     }
 
+    /// The last good configuration of this source.
+    pub(super) async fn last(&self, reason: &str) -> Option<SourcedConfiguration> {
+        self.last_good.as_ref()?.read(reason).await
+    }
+
     /// Activates the last good configuration.
     ///
     /// # Errors
     /// Why that fails; nothing if there is none.
     pub(super) async fn fall_back(
         &self,
-        reason: &str,
+        last: Option<SourcedConfiguration>,
         source: &str,
         kept: &mut Kept,
         started: Instant,
     ) -> Result<(), Vec<ReloadError>> {
-        let Some(last_good) = &self.last_good else { return Err(Vec::new()) };
-        let Some(configuration) = last_good.read(reason).await else { return Err(Vec::new()) };
+        let Some(configuration) = last else { return Err(Vec::new()) };
         let configuration = Arc::new(configuration);
         let failed = match self.activate(source, &configuration, kept, started).await {
             Ok(_) => {

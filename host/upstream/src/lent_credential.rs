@@ -79,7 +79,8 @@ impl LentCredential {
 
     /// The newest credential, because an older one may have expired since its request began. If the API server has refused all of
     /// them, the one whose turn it is. `None` while nobody lends one.
-    pub(crate) fn newest(&self) -> Option<HeaderValue> {
+    #[must_use]
+    pub fn newest(&self) -> Option<HeaderValue> {
         let loans = self.0.borrow();
         let accepted = loans.open.values().rfind(|loan| loan.refused.is_none());
         accepted.or_else(|| loans.open.values().min_by_key(|loan| loan.refused)).map(|loan| loan.authorization.clone())
@@ -109,10 +110,17 @@ impl LentCredential {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Waits until a request of the client is open, or until none is. Cancel-safe.
-    pub async fn wait_until(&self, lent: bool) {
+    /// Waits until a request of the client is open. Cancel-safe.
+    pub async fn until_lent(&self) {
         // The sender lives as long as `self`.
-        let _ = self.0.subscribe().wait_for(|loans| loans.open.is_empty() != lent).await;
+        let _ = self.0.subscribe().wait_for(|loans| !loans.open.is_empty()).await;
+    }
+
+    /// Waits until no open request lends this one, although others may be lent: nothing goes on with it then. Cancel-safe.
+    pub async fn until_returned(&self, authorization: &HeaderValue) {
+        let is_returned = |loans: &Loans| loans.open.values().all(|loan| loan.authorization != authorization);
+        // The sender lives as long as `self`.
+        let _ = self.0.subscribe().wait_for(is_returned).await;
     }
 }
 
@@ -138,6 +146,8 @@ impl fmt::Debug for CredentialLoan {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -146,7 +156,7 @@ mod tests {
         assert!(!credential.is_lent() && credential.newest().is_none());
         let first = credential.lend(HeaderValue::from_static("Bearer old"));
         let second = credential.lend(HeaderValue::from_static("Bearer new"));
-        credential.wait_until(true).await;
+        credential.until_lent().await;
         assert_eq!(credential.newest().unwrap(), "Bearer new");
         credential.note(&HeaderValue::from_static("Bearer new"), true);
         assert_eq!(credential.newest().unwrap(), "Bearer old", "the other one was refused");
@@ -158,10 +168,14 @@ mod tests {
         assert_eq!(credential.newest().unwrap(), "Bearer old", "in turn");
         credential.note(&HeaderValue::from_static("Bearer new"), false);
         assert_eq!(credential.newest().unwrap(), "Bearer new");
-        drop((second, again));
+        drop(second);
+        let returned = HeaderValue::from_static("Bearer new");
+        assert_eq!(credential.until_returned(&returned).now_or_never(), None, "another request has the same");
+        drop(again);
+        credential.until_returned(&returned).await;
         assert_eq!(credential.newest().unwrap(), "Bearer old");
         drop(first);
-        credential.wait_until(false).await;
+        credential.until_returned(&HeaderValue::from_static("Bearer old")).await;
         assert!(credential.newest().is_none());
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
@@ -236,15 +237,16 @@ impl ResourceReflector {
         let started = tokio::time::Instant::now();
         if let Some(lent) = self.lent.as_ref().filter(|lent| !lent.is_lent()) {
             self.store.set_paused();
-            lent.wait_until(true).await;
+            lent.until_lent().await;
         }
         started.elapsed()
     }
 
-    /// Resolves when nobody lends the credential any more; never for a credential of the daemon's own.
-    async fn paused(&self) {
-        match &self.lent {
-            Some(lent) => lent.wait_until(false).await,
+    /// Resolves when nobody lends what a watch was sent with; never for a credential of the daemon's own. The watch ends then,
+    /// although another credential of the same client may be lent: it goes on with that.
+    async fn returned(&self, sent: Option<&HeaderValue>) {
+        match self.lent.as_ref().zip(sent) {
+            Some((lent, sent)) => lent.until_returned(sent).await,
             None => std::future::pending().await,
         }
     }
@@ -316,6 +318,7 @@ impl ResourceReflector {
         tokio::pin!(end);
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
+        let sent = self.lent.as_ref().and_then(LentCredential::newest);
         let response = self.client().get(&path, self.collection.accept_watch(), false).await?;
         self.needs_bookmark = false;
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
@@ -336,7 +339,7 @@ impl ResourceReflector {
                 }
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
-                () = self.paused() => return Ok(received),
+                () = self.returned(sent.as_ref()) => return Ok(received),
                 () = store.trust().until_doubted() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.

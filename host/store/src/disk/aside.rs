@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use super::config::DiskConfig;
 use super::database::Database;
 use super::error::DiskError;
 use super::state::DiskState;
@@ -22,8 +23,12 @@ const FITTING: [&str; 4] = ["node", CLUSTER, "format", SPARE];
 const CLUSTER: &str = "cluster";
 const SPARE: &str = "spare";
 const DAMAGED: &str = "damaged";
+/// For a file of an older form.
+const OLDER: &str = "older";
 /// For the cache directory of an earlier release.
 const FORMER: &str = "former";
+/// For what earlier releases have left.
+pub(super) const EARLIER: [&str; 2] = [OLDER, FORMER];
 /// For what somebody put in the place of the open file.
 const MOVED: &str = "moved";
 
@@ -31,6 +36,8 @@ const MOVED: &str = "moved";
 #[derive(Debug, Clone)]
 pub(super) struct Aside {
     file: PathBuf,
+    /// The files of older forms.
+    older: Vec<PathBuf>,
     /// The cache directory of an earlier release.
     former: Option<PathBuf>,
 }
@@ -46,7 +53,13 @@ pub(super) struct AsideFile {
 
 impl Aside {
     pub(super) fn of(file: &Path) -> Self {
-        Self { file: file.to_owned(), former: None }
+        Self { file: file.to_owned(), older: Vec::new(), former: None }
+    }
+
+    /// What was set aside, and what earlier releases have left.
+    fn with_earlier(config: &DiskConfig) -> Self {
+        let older = config.older.iter().map(|form| config.path.with_file_name(form.file)).collect();
+        Self { file: config.path.clone(), older, former: config.former.clone() }
     }
 
     fn place(&self, name: &str) -> PathBuf {
@@ -91,6 +104,7 @@ impl Aside {
     /// The files that were set aside, newest first.
     pub(super) fn files(&self) -> Vec<AsideFile> {
         let places = FITTING.into_iter().chain([DAMAGED, MOVED]).map(|reason| (reason, self.place(reason)));
+        let places = places.chain(self.older.iter().map(|older| (OLDER, older.clone())));
         let places = places.chain(self.former.iter().map(|former| (FORMER, former.clone())));
         let file = |(reason, path): (&'static str, PathBuf)| {
             let metadata = std::fs::symlink_metadata(&path).ok()?;
@@ -141,7 +155,7 @@ impl DiskState {
             return Ok(());
         }
         self.tended = Some(Instant::now());
-        let aside = Aside { former: self.config.former.clone(), ..Aside::of(&self.config.path) };
+        let aside = Aside::with_earlier(&self.config);
         let files = aside.files();
         if files.is_empty() {
             return Ok(());

@@ -1,5 +1,6 @@
 //! What a cache on disk is opened with, and what its stores are called.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,26 @@ use super::overlay::Overlay;
 use super::storage::OpenedStorage;
 use crate::cache::{Collection, ObjectContent};
 
-/// The file name in the cache directory.
-const FILE: &str = "watch-cache.redb";
+/// The forms of the file: the present one first, then those that this release reads. A new form comes before its predecessor,
+/// which stays.
+pub(super) const FORMS: &[Form] = &[PRESENT];
+const PRESENT: Form = Form { format: "1", file: "watch-cache.redb" };
+
+/// Whether a file of a cache directory has this name because it is a watch cache of any form.
+#[must_use]
+pub fn is_watch_cache(name: &OsStr) -> bool {
+    FORMS.iter().any(|form| name == form.file)
+}
+
+/// What a release writes. Each form has a file of its own, so that a roll-back finds what the older release has left, and the
+/// next upgrade what the newer one has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Form {
+    /// The version of the tables' content, as the file has it.
+    pub(super) format: &'static str,
+    /// The file name in the cache directory.
+    pub(super) file: &'static str,
+}
 
 /// Opens the storage of the database. Tests replace it.
 pub(super) type OpenStorage = Arc<dyn Fn() -> io::Result<OpenedStorage> + Send + Sync>;
@@ -26,6 +45,10 @@ pub(super) type OpenStorage = Arc<dyn Fn() -> io::Result<OpenedStorage> + Send +
 pub struct DiskConfig {
     /// The database file.
     pub(super) path: PathBuf,
+    /// The form of that file.
+    pub(super) form: Form,
+    /// The older forms beside it.
+    pub(super) older: &'static [Form],
     /// The key file.
     pub(super) key_file: KeyFile,
     /// The name of this node.
@@ -84,12 +107,20 @@ impl DiskConfig {
     /// The settings of a cache in this directory, which only this daemon uses.
     #[must_use]
     pub fn new(directory: &Path, node_name: &str) -> Self {
-        let path = directory.join(FILE);
+        Self::with_forms(directory, node_name, FORMS)
+    }
+
+    /// The same for these forms, of which there is at least one.
+    pub(super) fn with_forms(directory: &Path, node_name: &str, forms: &'static [Form]) -> Self {
+        let (form, older) = forms.split_first().map_or((PRESENT, forms), |(form, older)| (*form, older));
+        let path = directory.join(form.file);
         let mut key = directory.as_os_str().to_owned();
         key.push(".key");
         let (storage, readable) = (file_storage(path.clone()), readable_storage(path.clone()));
         Self {
             path,
+            form,
+            older,
             key_file: KeyFile::Own { path: key.into(), former: None },
             node_name: node_name.to_owned(),
             max_bytes: 512 << 20,
@@ -108,6 +139,15 @@ impl DiskConfig {
     pub(super) fn of_file(&self, path: PathBuf) -> Self {
         let (storage, readable) = (file_storage(path.clone()), readable_storage(path.clone()));
         Self { path, storage, readable, ..self.clone() }
+    }
+
+    /// The settings of each file that an earlier release may have left: of the older forms, and in the former directory. The newest
+    /// form comes first.
+    pub(super) fn predecessors(&self) -> Vec<Self> {
+        let older = self.older.iter().map(|form| (self.path.with_file_name(form.file), *form));
+        let forms = std::iter::once(self.form).chain(self.older.iter().copied());
+        let former = self.former.iter().flat_map(|former| forms.clone().map(|form| (former.join(form.file), form)));
+        older.chain(former).map(|(path, form)| Self { form, ..self.of_file(path) }).collect()
     }
 
     pub(super) fn file_name(&self) -> String {

@@ -117,6 +117,16 @@ impl Database {
         })
     }
 
+    /// All entries of the meta table.
+    pub(super) fn metas(&self) -> Result<Vec<(String, String)>, DiskError> {
+        self.reading(|transaction| {
+            let row = |(name, value): (redb::AccessGuard<&str>, redb::AccessGuard<&str>)| {
+                (name.value().to_owned(), value.value().to_owned())
+            };
+            transaction.open_table(META)?.iter()?.map(|found| found.map(row).map_err(Into::into)).collect()
+        })
+    }
+
     /// All rows of stores: ids and blobs.
     pub(super) fn stores(&self) -> Result<Vec<(u64, Vec<u8>)>, DiskError> {
         self.reading(|transaction| {
@@ -170,14 +180,6 @@ impl Database {
                 (name.value().to_owned(), blob.len() as u64, blob.iter().take(head).copied().collect())
             };
             table.iter()?.map(|found| found.map(row).map_err(Into::into)).collect()
-        })
-    }
-
-    /// Gives free pages back to the file system.
-    pub(super) fn compact(&mut self) -> Result<(), DiskError> {
-        guarded(|| match self.handle.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            Some(Handle::Writable(database)) => Ok(database.compact().map(drop)?),
-            _ => Err(closed()),
         })
     }
 

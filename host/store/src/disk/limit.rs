@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::commit::SWEEP;
 use super::config::StoreName;
+use super::copying::compacted;
 use super::database::Database;
 use super::error::DiskError;
 use super::reading::lock;
@@ -90,7 +91,8 @@ impl DiskState {
         fits
     }
 
-    /// Gives free pages back to the file system if there are more of them than of others, or if the file is too large.
+    /// Gives free pages back to the file system if there are more of them than of others, or if the file is too large. Reads go on
+    /// meanwhile.
     fn compact(&mut self, database: &mut Database) -> Result<(), DiskError> {
         let content = self.bytes() + self.index.as_ref().map_or(0, ValueIndex::bytes);
         let most = self.config.max_bytes.saturating_mul(2) + FREE;
@@ -101,8 +103,15 @@ impl DiskState {
         }
         self.compacted = Some(Instant::now());
         let before = database.file_len();
-        database.compact()?;
-        tracing::debug!(before, after = database.file_len(), "watch cache on disk compacted");
+        match compacted(&self.config, &self.metrics, database) {
+            Ok(compacted) => {
+                self.reading.read_from(&compacted);
+                std::mem::replace(database, compacted).close();
+                tracing::debug!(before, after = database.file_len(), "watch cache on disk compacted");
+            }
+            // The old file stays as it is, and is used on.
+            Err(error) => self.report("compaction", &error),
+        }
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::database::{Database, open_storage};
 use super::error::DiskError;
 use super::persisted::Persisted;
+use super::predecessors::{self, Predecessor};
 use super::recovery;
 use super::seal::CacheKey;
 use super::store_row::StoreRow;
@@ -29,6 +30,8 @@ const MOMENT: Duration = Duration::from_millis(50);
 pub(super) struct Reading {
     config: DiskConfig,
     source: Mutex<Source>,
+    /// The files of earlier releases that are not taken over yet; `None` until something is read.
+    predecessors: Mutex<Option<Vec<Unmerged>>>,
     /// Signalled when the file is verified, or cannot be.
     changed: Condvar,
     /// The uid of the cluster that the daemon talks to, once known.
@@ -60,6 +63,14 @@ enum Source {
     Verified(Database),
 }
 
+/// A file of an earlier release that is not taken over yet.
+#[derive(Clone)]
+struct Unmerged {
+    database: Database,
+    /// Whether its values count.
+    is_first: bool,
+}
+
 /// The file to read.
 struct Readable {
     database: Database,
@@ -75,6 +86,7 @@ impl Reading {
         Self {
             config,
             source: Mutex::new(Source::Unopened),
+            predecessors: Mutex::default(),
             changed: Condvar::new(),
             confirmed: Mutex::default(),
             restored: Mutex::default(),
@@ -94,6 +106,24 @@ impl Reading {
     pub(super) fn not_verified(&self) {
         let is_empty = matches!(self.open_unverified(), Source::Empty);
         self.put_source(if is_empty { Source::Empty } else { Source::Damaged });
+    }
+
+    /// Notes that the file has all that earlier releases have left.
+    pub(super) fn taken_over(&self) {
+        let before = lock(&self.predecessors).replace(Vec::new());
+        before.into_iter().flatten().for_each(|unmerged| unmerged.database.close());
+    }
+
+    /// The files of earlier releases that are not taken over yet.
+    fn unmerged(&self, own: Option<&Database>) -> Vec<Unmerged> {
+        let mut unmerged = lock(&self.predecessors);
+        let unmerged = unmerged.get_or_insert_with(|| {
+            let cluster = lock(&self.confirmed).clone();
+            let pending = predecessors::pending(&self.config, own).into_iter();
+            let open = |it: Predecessor| Some((it.open_unverified(cluster.as_deref())?, it.is_first));
+            pending.filter_map(open).map(|(database, is_first)| Unmerged { database, is_first }).collect()
+        });
+        unmerged.clone()
     }
 
     fn put_source(&self, source: Source) {
@@ -157,14 +187,18 @@ impl Reading {
 
     /// Reads a store; `None` if that has to wait for the file.
     pub(super) fn load(&self, name: &StoreName, confidentiality: Confidentiality) -> Option<Option<Snapshot>> {
-        let Some(Readable { database, is_verified }) = self.readable()? else { return Some(None) };
+        let own = self.readable()?;
         if let Some(restored) = lock(&self.restored).get(name) {
             return Some(Some(restored.snapshot()));
         }
-        let rows = database.stores().ok()?.into_iter();
-        let rows = rows.filter_map(|(id, blob)| Some((id, StoreRow::unseal(id, &blob).ok()?)));
-        let mut rows = rows.filter(|(_, row)| row.name == *name).peekable();
-        if rows.peek().is_none() && is_verified {
+        let unmerged = self.unmerged(own.as_ref().map(|own| &own.database));
+        let is_complete = own.as_ref().is_none_or(|own| own.is_verified) && unmerged.is_empty();
+        let mut rows = match &own {
+            Some(own) => rows_of(&own.database, name).ok()?,
+            None => Vec::new(),
+        };
+        unmerged.iter().for_each(|it| rows.extend(rows_of(&it.database, name).unwrap_or_default()));
+        if rows.is_empty() && is_complete {
             return Some(None);
         }
         let key = match confidentiality {
@@ -172,7 +206,8 @@ impl Reading {
             Confidentiality::Encrypted => Some(self.key()?),
         };
         let id_of_key = key.as_ref().map(|key| &key.id);
-        let (id, row) = rows.find(|(_, row)| row.key.as_ref() == id_of_key)?;
+        let rows = rows.into_iter().filter(|found| found.row.key.as_ref() == id_of_key);
+        let FoundRow { database, id, row } = rows.max_by_key(|found| found.row.version)?;
         let loaded = Persisted::load(&database, id, row, key.as_ref()).ok()?;
         let (snapshot, row) = (loaded.snapshot(), loaded.row.clone());
         lock(&self.restored).insert(name.clone(), loaded);
@@ -185,8 +220,22 @@ impl Reading {
         if let Some(pending) = self.pending(name) {
             return Some(pending);
         }
-        let Some(Readable { database, is_verified }) = self.readable()? else { return Some(None) };
-        let Some(blob) = database.value(name).ok()? else { return is_verified.then_some(None) };
+        let own = self.readable()?;
+        let mut is_complete = true;
+        let mut found = match &own {
+            Some(own) => {
+                is_complete = own.is_verified;
+                own.database.value(name).ok()?
+            }
+            None => None,
+        };
+        if found.is_none() {
+            let unmerged = self.unmerged(own.as_ref().map(|own| &own.database));
+            let mut first = unmerged.iter().filter(|unmerged| unmerged.is_first).peekable();
+            is_complete &= first.peek().is_none();
+            found = first.find_map(|unmerged| unmerged.database.value(name).ok().flatten());
+        }
+        let Some(blob) = found else { return is_complete.then_some(None) };
         let key = if is_confidential(&blob) { Some(self.key()?) } else { None };
         let value = unseal_value(name, &blob, key.as_ref()).ok()?;
         Some(Some(value))
@@ -197,8 +246,10 @@ impl Reading {
         if let Some(confirmed) = lock(&self.confirmed).clone() {
             return Some(Some(confirmed));
         }
-        let Some(Readable { database, .. }) = self.readable()? else { return Some(None) };
-        database.meta("cluster").ok()
+        let own = self.readable()?.map(|own| own.database);
+        let unmerged = self.unmerged(own.as_ref());
+        let mut databases = own.iter().chain(unmerged.iter().map(|unmerged| &unmerged.database));
+        Some(databases.find_map(|database| database.meta("cluster").ok().flatten()))
     }
 
     /// A value that is not on disk yet; `Some(None)` if it is about to be removed.
@@ -214,4 +265,19 @@ impl Reading {
         let file = &self.config.key_file;
         file.path().exists().then(|| CacheKey::load(file).ok()).flatten()
     }
+}
+
+/// A row, and where it is.
+struct FoundRow {
+    database: Database,
+    id: u64,
+    row: StoreRow,
+}
+
+/// The rows of a store that are whole.
+fn rows_of(database: &Database, name: &StoreName) -> Result<Vec<FoundRow>, DiskError> {
+    let rows = database.stores()?.into_iter();
+    let rows = rows.filter_map(|(id, blob)| Some((id, StoreRow::unseal(id, &blob).ok()?)));
+    let rows = rows.filter(|(_, row)| row.name == *name);
+    Ok(rows.map(|(id, row)| FoundRow { database: database.clone(), id, row }).collect())
 }

@@ -18,9 +18,6 @@ use super::seal::{CacheKey, unseal};
 use super::store_row::{StoreRow, segment_place};
 use super::value_class::ValueClass;
 
-/// The version of the tables' content. Each has a file name of its own, this one `watch-cache.redb`, so that another release finds
-/// its own file again.
-pub(super) const FORMAT: &str = "1";
 /// The most bytes that are taken over from a damaged file.
 const MAX_SALVAGE: u64 = 64 << 20;
 
@@ -67,16 +64,18 @@ pub(super) fn verify(
     Ok(open_storage_of(config, &config.readable, metrics, cluster)?.database)
 }
 
-/// Opens the file to read from it while it cannot be written, or one that was set aside and fits. What is written goes to memory.
+/// Opens the file to read from it while it cannot be written, or one that was set aside or is of an earlier release, and fits. What
+/// is written goes to memory.
 pub(super) fn open_readable(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
 ) -> Result<Opened, DiskError> {
-    open_storage_of(config, &config.readable, metrics, cluster).or_else(|error| {
-        let fitting = fitting(config, metrics, cluster).ok_or(error)?;
-        let config = config.of_file(fitting);
-        open_storage_of(&config, &config.readable, metrics, cluster)
+    let read = |config: &DiskConfig| open_storage_of(config, &config.readable, metrics, cluster);
+    read(config).or_else(|error| {
+        let aside = fitting(config, metrics, cluster).map(|path| config.of_file(path));
+        let mut others = aside.into_iter().chain(config.predecessors());
+        others.find_map(|other| read(&other).ok()).ok_or(error)
     })
 }
 
@@ -100,17 +99,18 @@ fn identified(database: Database, config: &DiskConfig, cluster: Option<&str>) ->
     }
 }
 
-type Content = (BTreeMap<u64, StoreRow>, Option<String>, Vec<(u64, DiskError)>);
+pub(super) type Content = (BTreeMap<u64, StoreRow>, Option<String>, Vec<(u64, DiskError)>);
 
 /// Verifies that a file is of this release, of this node, and of this cluster, if its identity is known. Returns whether nothing
 /// was written to it.
 pub(super) fn check(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> Result<bool, DiskError> {
     let (format, node) = (database.meta("format")?, database.meta("node")?);
+    let own = config.form.format;
     let is_new = match (format.as_deref(), node) {
         (None, None) => true,
         // Older releases took the name as it was given.
-        (Some(FORMAT), Some(node)) if node_name(&node).as_ref() == Ok(&config.node_name) => false,
-        (Some(FORMAT), Some(node)) => return Err(DiskError::OtherNode(node)),
+        (Some(format), Some(node)) if format == own && node_name(&node).as_ref() == Ok(&config.node_name) => false,
+        (Some(format), Some(node)) if format == own => return Err(DiskError::OtherNode(node)),
         (format, _) => return Err(DiskError::Format(format!("{:?}", format.unwrap_or_default()))),
     };
     match (database.meta("cluster")?, cluster) {
@@ -122,13 +122,18 @@ pub(super) fn check(database: &Database, config: &DiskConfig, cluster: Option<&s
 fn identify(database: &Database, config: &DiskConfig, cluster: Option<&str>) -> Result<Content, DiskError> {
     if check(database, config, cluster)? {
         database.write(|batch| {
-            batch.put_meta("format", FORMAT)?;
+            batch.put_meta("format", config.form.format)?;
             batch.put_meta("node", &config.node_name)
         })?;
     }
     if let (None, Some(cluster)) = (database.meta("cluster")?, cluster) {
         database.write(|batch| batch.put_meta("cluster", cluster))?;
     }
+    rows(database)
+}
+
+/// The rows of a file. Those that are damaged are removed.
+pub(super) fn rows(database: &Database) -> Result<Content, DiskError> {
     let (mut rows, mut damaged) = (BTreeMap::new(), Vec::new());
     for (id, blob) in database.stores()? {
         match StoreRow::unseal(id, &blob) {
@@ -287,7 +292,12 @@ fn salvage(
 }
 
 /// The segments of a store, if all of them are there and are what was written.
-fn whole(database: &Database, id: u64, row: &StoreRow, key: Option<&CacheKey>) -> Option<Vec<(u64, Vec<u8>)>> {
+pub(super) fn whole(
+    database: &Database,
+    id: u64,
+    row: &StoreRow,
+    key: Option<&CacheKey>,
+) -> Option<Vec<(u64, Vec<u8>)>> {
     let key = key.filter(|key| row.key.as_ref() == Some(&key.id));
     let is_verified = row.key.is_none() || key.is_some();
     let (mut segments, mut expected) = (Vec::new(), row.segments.clone());

@@ -12,6 +12,7 @@ use super::database::Database;
 use super::error::DiskError;
 use super::metrics::DiskMetrics;
 use super::persisted::Persisted;
+use super::predecessors;
 use super::reading::{Reading, lock};
 use super::recovery;
 use super::seal::CacheKey;
@@ -172,6 +173,11 @@ impl DiskState {
             let created = recovery::replace(&self.config, &self.metrics, cluster.as_deref(), &error, key.as_deref());
             created.inspect_err(|error| self.report(&self.config.file_name(), error))
         });
+        let opened = opened.and_then(|opened| {
+            let key = self.present_key();
+            predecessors::take_over(opened, &self.config, &self.metrics, cluster.as_deref(), key.as_deref())
+                .inspect_err(|error| self.report(&self.config.file_name(), error))
+        });
         match opened {
             Ok(opened) => {
                 if self.retry_at.take().is_some() {
@@ -183,6 +189,7 @@ impl DiskState {
                 self.rows = opened.rows;
                 self.cluster = opened.cluster;
                 self.reading.read_from(&opened.database);
+                self.reading.taken_over();
                 Some(opened.database)
             }
             Err(error) => {

@@ -2,11 +2,13 @@
 
 mod aside;
 mod commits;
+mod compaction;
 mod crash;
 mod damage;
 mod forms;
 mod moved;
 mod overlay;
+mod predecessors;
 mod reading;
 mod size;
 mod storage;

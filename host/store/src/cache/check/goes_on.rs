@@ -17,7 +17,7 @@ impl StoreCheck {
         loop {
             self.store.trust().until_questioned().await;
             if let Some(lent) = &self.lent {
-                lent.wait_until(true).await;
+                lent.until_lent().await;
             }
             tokio::time::sleep(jitter(pause)).await;
             let asked = self.store.trust().continuity();

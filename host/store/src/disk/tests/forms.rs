@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
 use super::*;
-use crate::disk::recovery::FORMAT;
+use crate::disk::config::FORMS;
 use crate::disk::{CachedValue, DiskCache};
 
 const FILE: &str = "watch-cache.redb";
@@ -36,7 +36,7 @@ async fn write(directory: &Path) {
 
 #[tokio::test]
 async fn a_cache_of_each_form_is_read() {
-    let own = contract(FORMAT);
+    let own = contract(FORMS[0].format);
     if std::env::var_os("WEIR_UPDATE_FORMS").is_some() && !own.exists() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).await;

@@ -1,0 +1,25 @@
+//! A configuration that names no set of filters: the ConfigMap does not exist, its keys are gone, or `filters.yaml` has no list. It
+//! turns no filter off: a node that has had a set keeps it, across restarts too, and reports the configuration as refused. A node
+//! that has never had one has none.
+
+use super::last_good::SourcedConfiguration;
+use super::{Kept, Reloader, whole};
+use crate::admin::status::ReloadError;
+use crate::config::OFF;
+
+impl Reloader {
+    /// Returns why a configuration is refused that names no set, if this node has had one.
+    pub(super) async fn absence(&self, configuration: &SourcedConfiguration, kept: &Kept) -> Option<ReloadError> {
+        let reason = configuration.absent.as_ref()?;
+        let has_had = match self.active() {
+            Some(_) if !kept.never_had => true,
+            _ => self.last_of_any("").await.is_some(),
+        };
+        has_had.then(|| whole(format!("{reason}; {OFF}")))
+    }
+
+    /// The last good configuration of this source or, without one, of any.
+    pub(super) async fn last_of_any(&self, reason: &str) -> Option<SourcedConfiguration> {
+        self.last_good.as_ref()?.read_of_any(reason).await
+    }
+}

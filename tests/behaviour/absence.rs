@@ -1,0 +1,116 @@
+//! What is gone turns no filter off: neither a ConfigMap that is deleted, nor keys or a list that are not there.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use weir_apiserver::ApiServer;
+use weir_tests::daemon::{Daemon, Setup};
+
+use super::{NO_LOAD_BALANCERS, edge};
+
+const SERVICES: &str = "/api/v1/services";
+const FILTERED: [&str; 3] = ["dashboard", "kubernetes", "web"];
+
+fn put(server: &ApiServer, data: &Value) {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "weir-filters", "namespace": "kube-system"}, "data": data,
+    });
+    server.store().put(map).unwrap();
+}
+
+fn delete(server: &ApiServer) {
+    server.store().delete("v1", "ConfigMap", "kube-system", "weir-filters").unwrap();
+}
+
+fn setup(server: &ApiServer, cache: &Path) -> Setup {
+    Setup::new(server.url()).cached().on_disk(cache).bundled("discardcloudservice")
+}
+
+async fn names(weir: &Daemon) -> Vec<String> {
+    weir.client("kube-proxy").names(SERVICES).await
+}
+
+/// The daemon has said why the configuration is refused, and filters as before.
+async fn holds(weir: &Daemon, from: usize, reason: &str) -> usize {
+    let (from, line) = weir.logged_after(from, "configuration refused, keeping the last valid filter set").await;
+    let said = line["fields"]["reason"].as_str().unwrap();
+    assert!(said.contains(reason) && said.contains("`filters: []` turns filters off"), "{line}");
+    assert_eq!(names(weir).await, FILTERED, "{reason}");
+    let last = weir.admin().json("/filters").await["lastReload"].clone();
+    assert!(last.to_string().contains(reason), "{last}");
+    from
+}
+
+#[tokio::test]
+async fn a_config_map_that_names_no_set_keeps_the_last_one() {
+    let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
+    put(&server, &json!({"filters.yaml": NO_LOAD_BALANCERS}));
+    let weir = setup(&server, cache.path()).start_ready().await;
+    assert_eq!(names(&weir).await, FILTERED);
+    let mut from = weir.log_length();
+    for (data, reason) in [
+        (json!({}), "neither the key filters.yaml nor a key filter_"),
+        (json!({"filters.yaml": ""}), "has no list"),
+        (json!({"filters.yaml": "# none yet\n"}), "has no list"),
+        (json!({"filters.yaml": "filters:\n"}), "has no list"),
+        (json!({"filters.yaml": "{}"}), "has no list"),
+    ] {
+        put(&server, &data);
+        from = holds(&weir, from, reason).await;
+        // The log has a reason once for each change.
+        put(&server, &json!({"filters.yaml": NO_LOAD_BALANCERS}));
+        while weir.admin().json("/filters").await["lastReload"].to_string().contains("turns filters off") {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    delete(&server);
+    holds(&weir, from, "it does not exist").await;
+    // Across a restart, and where another ConfigMap is named, which does not exist.
+    let setup = weir.stopped().await;
+    let weir = setup.start_ready().await;
+    assert_eq!(names(&weir).await, FILTERED);
+    let setup = weir.stopped().await.flag("--config-map", "kube-system/other");
+    let weir = setup.start_ready().await;
+    assert_eq!(names(&weir).await, FILTERED);
+    weir.logged("configuration refused").await;
+    let setup = weir.stopped().await.flag("--config-map", "kube-system/weir-filters");
+
+    // An empty list is a set.
+    put(&server, &json!({"filters.yaml": "filters: []"}));
+    let weir = setup.start_ready().await;
+    let all = names(&weir).await;
+    assert!(all.contains(&"shop".to_owned()), "{all:?}");
+    let from = weir.log_length();
+    delete(&server);
+    weir.logged_after(from, "configuration refused").await;
+    let weir = weir.stopped().await.start_ready().await;
+    assert_eq!(names(&weir).await, all, "the last set has no filters");
+}
+
+#[tokio::test]
+async fn a_config_map_that_is_replaced_by_force_shows_nothing_meanwhile() {
+    let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
+    put(&server, &json!({"filter_discardcloudservice": "kube-proxy/services#list;watch"}));
+    let weir = setup(&server, cache.path()).start_ready().await;
+    let mut events = weir.client("kube-proxy").watch(&format!("{SERVICES}?watch=true&resourceVersion=0")).await;
+    for name in FILTERED {
+        assert_eq!(events.next_named().await, format!("ADDED {name}"));
+    }
+    let from = weir.log_length();
+    delete(&server);
+    let (from, _) = weir.logged_after(from, "configuration refused").await;
+    put(&server, &json!({"filters.yaml": "filters: []"}));
+    weir.logged_after(from, "filter set activated").await;
+    assert_eq!(events.next_named().await, "ADDED shop", "not before the filter was turned off explicitly");
+}
+
+#[tokio::test]
+async fn a_node_that_has_never_had_a_set_has_none() {
+    let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
+    let weir = setup(&server, cache.path()).start_ready().await;
+    assert!(names(&weir).await.contains(&"shop".to_owned()));
+    let weir = weir.stopped().await.start_ready().await;
+    assert!(names(&weir).await.contains(&"shop".to_owned()));
+    assert!(!weir.log_text().contains("configuration refused"), "{}", weir.log_text());
+}
