@@ -122,7 +122,7 @@ impl CertificateManager {
         let mut pair = issued?;
         pair.ca = roots.as_deref().map(digest);
         if let Err(error) = self.store.store(&pair) {
-            tracing::warn!(%error, "cannot store the certificate for the HTTPS port, the next start requests another one");
+            tracing::warn!(path = %self.store.path.display(), %error, "cannot store the certificate for the HTTPS port, the next start requests another one");
         }
         let installed = self.install(pair, "issued").map_err(CertificateError::Install)?;
         Ok(in_use.insert(installed).remaining(&names).unwrap_or_default().min(jitter(CHECK_INTERVAL)))
@@ -138,7 +138,7 @@ impl CertificateManager {
         }
         let key = KeyPair::generate().map_err(CertificateError::Generate)?;
         if let Err(error) = self.store.store_pending(&key) {
-            tracing::warn!(%error, "cannot store the key of the certificate request, a restart creates another request");
+            tracing::warn!(path = %self.store.pending.display(), %error, "cannot store the key of the certificate request, a restart creates another request");
         }
         Ok(key)
     }
