@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Instrument;
@@ -39,7 +38,7 @@ use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
 use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
-use crate::sockets::ListenSockets;
+use crate::sockets::{ListenSockets, Listener};
 use crate::time_file::TimeFile;
 use crate::traces::{Traces, TracesError};
 
@@ -279,7 +278,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         node_name: config.node_name.clone(),
         proxy: Some(proxy.clone()),
     };
-    Admin::new(admin).serve(ports.admin, &tasks);
+    Admin::new(admin).serve(ports.admin.socket, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = server_names, node = config.node_name, "proxy listens");
     proxy.keep_discovery();
@@ -316,9 +315,9 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
 
 /// The listening sockets of all ports.
 struct Ports {
-    admin: TcpListener,
-    plain: TcpListener,
-    secure: Option<(TcpListener, SecureConfig)>,
+    admin: Listener,
+    plain: Listener,
+    secure: Option<(Listener, SecureConfig)>,
 }
 
 impl Ports {
@@ -365,11 +364,7 @@ fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
     }
 }
 
-async fn listen(
-    sockets: &mut ListenSockets,
-    flag: &'static str,
-    address: SocketAddr,
-) -> Result<TcpListener, ServeError> {
+async fn listen(sockets: &mut ListenSockets, flag: &'static str, address: SocketAddr) -> Result<Listener, ServeError> {
     sockets.listen(address).await.map_err(bind(flag, address))
 }
 
@@ -377,8 +372,8 @@ fn bind(flag: &'static str, address: SocketAddr) -> impl FnOnce(std::io::Error) 
     move |source| ServeError::Bind { flag, address, source }
 }
 
-fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
-    listener.local_addr().map_err(system("a listening socket has no address"))
+fn local(listener: &Listener) -> Result<SocketAddr, ServeError> {
+    listener.socket.local_addr().map_err(system("a listening socket has no address"))
 }
 
 /// Logs when the first filter set is active.
