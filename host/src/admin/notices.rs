@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use weir_store::CacheDifference;
 use weir_store::disk::DiskCache;
-use weir_upstream::{Upstream, clock};
+use weir_upstream::{CertificateValidity, Upstream, clock};
 
 use crate::node_facts::NodeState;
 use crate::outage::{Outage, OutageStatus};
@@ -26,8 +26,6 @@ const LOGGED: [&str; 7] = ["offline", "history", "no-node", "nothing-kept", "dis
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long it is shown that the cluster's history is another one.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
-/// How long before its end the certificate of the HTTPS port is shown. It is renewed weeks before.
-const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long an outage lasts before it is shown what it will end.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -73,10 +71,10 @@ impl Notices {
         }
         add("history", self.history());
         add("no-node", self.node.as_ref().and_then(|(name, state)| no_node(name, &state.borrow())));
-        for (credential, expiry) in self.client_certificates() {
-            add("client-certificate", expiry.and_then(|expiry| ending(credential, expiry)));
+        for (credential, validity) in self.client_certificates() {
+            add("client-certificate", ending(credential, validity));
         }
-        add("certificate", self.proxy.as_ref().and_then(|metrics| expiring(metrics.serving_certificate_expiry()?)));
+        add("certificate", self.proxy.as_ref().and_then(|metrics| expiring(metrics.serving_certificate_validity()?)));
         notices
     }
 
@@ -98,9 +96,10 @@ impl Notices {
         }
     }
 
-    /// When the client certificates expire, by credential.
-    fn client_certificates(&self) -> impl Iterator<Item = (&'static str, Option<SystemTime>)> {
-        self.upstream.iter().flat_map(|upstream| upstream.certificate_expiry()).collect::<Vec<_>>().into_iter()
+    /// The validity of the client certificates, by credential.
+    fn client_certificates(&self) -> impl Iterator<Item = (&'static str, CertificateValidity)> {
+        let all = self.upstream.iter().flat_map(|upstream| upstream.certificate_validity());
+        all.filter_map(|(credential, validity)| Some((credential, validity?)))
     }
 
     fn history(&self) -> Option<String> {
@@ -132,21 +131,35 @@ impl Notices {
 /// The metric of the conditions.
 pub(super) type NoticeMetric = Family<[(&'static str, String); 1], Gauge>;
 
-/// The metric of client certificates.
-pub(super) type ExpiryMetric = Family<[(&'static str, &'static str); 1], Gauge>;
+/// The metrics of client certificates.
+#[derive(Debug, Default)]
+pub(super) struct ClientCertificateMetrics {
+    pub(super) expiry: Family<[(&'static str, &'static str); 1], Gauge>,
+    pub(super) lifetime: Family<[(&'static str, &'static str); 1], Gauge>,
+}
 
-/// Exports the present conditions, and when client certificates expire.
-pub(super) fn sample(notices: &Notices, metric: &NoticeMetric, expiry: &ExpiryMetric) {
+impl ClientCertificateMetrics {
+    #[cfg(test)]
+    pub(super) fn sample_labels(&self) {
+        for metric in [&self.expiry, &self.lifetime] {
+            metric.get_or_create(&[("credential", "")]).set(0);
+        }
+    }
+}
+
+/// Exports the present conditions, and the validity of client certificates.
+pub(super) fn sample(notices: &Notices, metric: &NoticeMetric, certificates: &ClientCertificateMetrics) {
     metric.clear();
     for notice in notices.present() {
         metric.get_or_create(&[("notice", notice.name.to_owned())]).set(1);
     }
-    expiry.clear();
-    for (credential, expires) in notices.client_certificates() {
-        let seconds =
-            expires.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok()).map(|since| since.as_secs());
-        if let Some(seconds) = seconds {
-            expiry.get_or_create(&[("credential", credential)]).set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    certificates.expiry.clear();
+    certificates.lifetime.clear();
+    for (credential, CertificateValidity { ends, lifetime }) in notices.client_certificates() {
+        let ends = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        for (metric, time) in [(&certificates.expiry, ends), (&certificates.lifetime, lifetime)] {
+            let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+            metric.get_or_create(&[("credential", credential)]).set(seconds);
         }
     }
 }
@@ -189,27 +202,23 @@ fn no_node(name: &str, state: &NodeState) -> Option<String> {
 }
 
 /// Whether a certificate expires soon or has expired.
-fn end(expiry: SystemTime) -> Option<&'static str> {
-    match expiry.duration_since(clock::now()) {
-        Ok(left) if left > SOON => None,
-        Ok(_) => Some("expires"),
-        Err(_) => Some("has expired"),
-    }
+fn end(validity: CertificateValidity) -> Option<&'static str> {
+    validity.ends_soon().then_some(if validity.ends < clock::now() { "has expired" } else { "expires" })
 }
 
-fn ending(credential: &str, expiry: SystemTime) -> Option<String> {
-    let what = end(expiry)?;
+fn ending(credential: &str, validity: CertificateValidity) -> Option<String> {
+    let what = end(validity)?;
     Some(format!(
         "the client certificate of the {credential} credential {what} at {}: whoever issued it has to renew it, Weir takes a new one from its file",
-        time(expiry)
+        time(validity.ends)
     ))
 }
 
-fn expiring(expiry: SystemTime) -> Option<String> {
-    let what = end(expiry)?;
+fn expiring(validity: CertificateValidity) -> Option<String> {
+    let what = end(validity)?;
     Some(format!(
         "the certificate of the HTTPS port {what} at {}: replace its files, or approve the CertificateSigningRequest of this node",
-        time(expiry)
+        time(validity.ends)
     ))
 }
 
@@ -284,11 +293,19 @@ mod tests {
         let metrics = Arc::new(ProxyMetrics::default());
         let notices = Notices { proxy: Some(metrics.clone()), ..Notices::default() };
         assert_eq!(text(&notices, "certificate"), None, "there is no HTTPS port");
-        let now = clock::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-        for (ends, said) in
-            [(now - 60, Some("has expired")), (now + 3600, Some("expires at")), (now + 30 * 86_400, None)]
-        {
-            metrics.serving_certificate(ends);
+        let (now, year) = (clock::now(), 365 * 24 * HOUR);
+        for (ends, lifetime, said) in [
+            (now - 60 * HOUR, year, Some("has expired")),
+            (now + HOUR, year, Some("expires at")),
+            (now + 6 * 24 * HOUR, year, Some("expires at")),
+            (now + 30 * 24 * HOUR, year, None),
+            // A certificate of a day is not always about to end.
+            (now + 24 * HOUR, 24 * HOUR, None),
+            (now + 4 * HOUR, 24 * HOUR, None),
+            (now + 2 * HOUR, 24 * HOUR, Some("expires at")),
+        ] {
+            let validity = CertificateValidity { ends, lifetime };
+            metrics.serving_certificate(validity);
             let found = text(&notices, "certificate");
             assert_eq!(found.is_some(), said.is_some(), "{found:?}");
             assert!(found.unwrap_or_default().contains(said.unwrap_or_default()));
@@ -306,3 +323,4 @@ mod tests {
         assert!(text(&notices, "nothing-kept").is_some_and(|text| text.contains("--cache-dir")));
     }
 }
+            assert_eq!(ending("node", validity).is_some(), said.is_some(), "{validity:?}");

@@ -14,6 +14,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::config::without_credential;
 use super::{NodeCredential, Upstream};
+use crate::certificates::CertificateValidity;
 use crate::clock;
 use crate::transport::Transport;
 use crate::{ServerConfig, ServerSource, SetupError, SourceError, WatchedFiles, error_report, jitter};
@@ -41,14 +42,14 @@ pub enum FirstLoad {
 }
 
 impl Upstream {
-    /// When the client certificates of the daemon and of the node expire; `None` for one that has none.
+    /// The validity of the client certificates of the daemon and of the node; `None` for one that has none.
     #[must_use]
-    pub fn certificate_expiry(&self) -> [(&'static str, Option<SystemTime>); 2] {
+    pub fn certificate_validity(&self) -> [(&'static str, Option<CertificateValidity>); 2] {
         let node = match &**self.node.load() {
-            NodeCredential::Usable(transport) => transport.expires,
+            NodeCredential::Usable(transport) => transport.validity,
             NodeCredential::Unusable(_) | NodeCredential::None => None,
         };
-        [("daemon", self.daemon.load().expires), ("node", node)]
+        [("daemon", self.daemon.load().validity), ("node", node)]
     }
 
     /// The CA certificates that verify API servers now; `None` if they are those of the system, or not readable.
