@@ -157,7 +157,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     let server_names = servers.names();
     let upstream_metrics = metrics.upstream;
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
-    let upstream = servers.connect(&config, &peers, upstream_metrics, &tasks)?;
+    let (upstream, addresses) = servers.connect(&config, &peers, upstream_metrics, &tasks)?;
     let client = upstream.client();
     let outage = Outage::new(upstream.clone(), config.offline_grace);
     if let (Some(directory), Some(_)) = (&config.cache_dir, &config.disk_cache) {
@@ -259,6 +259,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         outage: Some(outage),
         node: Some((config.node_name.clone(), node.clone())),
         upstream: Some(upstream.clone()),
+        servers: Some(addresses),
         proxy: Some(metrics.proxy),
         disk: Some(disk.clone()),
         history: Arc::default(),

@@ -19,6 +19,7 @@ use weir_upstream::{CertificateValidity, Upstream, clock};
 use crate::node_facts::NodeState;
 use crate::outage::{Outage, OutageStatus};
 use crate::proxy::ProxyMetrics;
+use crate::server_addresses::ServerAddresses;
 
 /// Those that are logged where they are found.
 const LOGGED: [&str; 7] = ["offline", "history", "no-node", "nothing-kept", "disk", "set-aside", "cache-key"];
@@ -38,6 +39,8 @@ pub struct Notices {
     pub(crate) node: Option<(String, watch::Receiver<NodeState>)>,
     /// The client certificates.
     pub(crate) upstream: Option<Arc<Upstream>>,
+    /// Where the servers are.
+    pub(crate) servers: Option<Arc<ServerAddresses>>,
     /// The certificate of the HTTPS port.
     pub(crate) proxy: Option<Arc<ProxyMetrics>>,
     /// Where stores outlive the process; `Some(None)`: nowhere.
@@ -63,6 +66,7 @@ impl Notices {
         let outage = self.outage.as_ref().and_then(|outage| Some((outage.status()?, outage.grace())));
         add("offline", outage.map(|(outage, _)| offline(&outage)));
         add("grace", outage.and_then(|(outage, grace)| ends(&outage, grace)));
+        add("server-address", self.servers.as_ref().and_then(|servers| servers.notice()));
         add("nothing-kept", matches!(self.disk, Some(None)).then(|| {
             "nothing is kept on this node, a restart without an API server serves nothing: set --cache-dir, and no --disk-cache=0".to_owned()
         }));
@@ -238,28 +242,51 @@ fn rounded(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_store::disk::sample_conditions;
+
     use super::*;
     use crate::node_facts::NodeFacts;
     use crate::outage::tests as outages;
+    use crate::server_addresses::tests as addresses;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// The text of a condition, which is in the troubleshooting.
     fn text(notices: &Notices, name: &str) -> Option<String> {
         let notice = notices.present().into_iter().find(|notice| notice.name == name)?;
-        assert!(!notice.text.contains('\n'), "{notice:?}");
+        assert_documented(notice.name, &notice.text);
+        Some(notice.text)
+    }
+
+    fn assert_documented(name: &str, text: &str) {
+        assert!(!text.contains('\n'), "{text}");
         let readme = include_str!("../../../deploy/README.md");
         let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
         let mut texts = row.split(" | ").nth(1).expect(name).split("`; `").map(|text| text.trim_matches('`'));
         // Each part between the dots, in this order.
         let is_shown = |shown: &str| {
-            shown
-                .split('…')
-                .try_fold(notice.text.as_str(), |rest, part| rest.split_once(part).map(|(_, rest)| rest))
-                .is_some()
+            shown.split('…').try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
         };
-        assert!(texts.any(is_shown), "{notice:?} is not in {row}");
-        Some(notice.text)
+        assert!(texts.any(is_shown), "{text:?} is not in {row}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_disk_is_in_the_troubleshooting() {
+        let conditions = sample_conditions();
+        for condition in &conditions {
+            assert_documented(condition.name, &condition.text);
+        }
+        assert!(conditions.iter().any(|condition| condition.name == "slow-disk"));
+    }
+
+    #[tokio::test]
+    async fn that_the_server_may_be_elsewhere_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        for (words, servers) in addresses::moved(folder.path()).await {
+            let notices = Notices { servers: Some(servers), ..Notices::default() };
+            let shown = text(&notices, "server-address");
+            assert!(shown.as_ref().is_some_and(|text| text.contains(words)), "{shown:?} without {words}");
+        }
     }
 
     #[tokio::test]
@@ -309,6 +336,7 @@ mod tests {
             let found = text(&notices, "certificate");
             assert_eq!(found.is_some(), said.is_some(), "{found:?}");
             assert!(found.unwrap_or_default().contains(said.unwrap_or_default()));
+            assert_eq!(ending("node", validity).is_some(), said.is_some(), "{validity:?}");
         }
 
         *notices.history.lock().unwrap() = Some((clock::now(), "x is missing".to_owned()));
@@ -323,4 +351,3 @@ mod tests {
         assert!(text(&notices, "nothing-kept").is_some_and(|text| text.contains("--cache-dir")));
     }
 }
-            assert_eq!(ending("node", validity).is_some(), said.is_some(), "{validity:?}");

@@ -25,6 +25,7 @@ mod aside;
 mod cache;
 mod cluster;
 mod commit;
+mod commit_times;
 mod conditions;
 mod config;
 mod database;
@@ -48,7 +49,7 @@ mod values;
 mod waiting;
 
 pub use self::cache::{DiskCache, PersistHandle};
-pub use self::conditions::DiskCondition;
+pub use self::conditions::{DiskCondition, sample_conditions};
 pub use self::config::{Confidentiality, DiskConfig, StoreName};
 pub use self::error::{DiskError, DiskUnusable};
 pub use self::metrics::DiskMetrics;

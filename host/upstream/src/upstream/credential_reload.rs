@@ -85,15 +85,17 @@ impl Upstream {
                 Err(SourceError::ExecPlugin { .. }) => Some(clock::now() + jitter(2 * EXEC_INTERVAL)),
                 Err(_) => renewal.map(|_| clock::now() + jitter(2 * EXEC_INTERVAL)),
             };
-            let result = match loaded {
+            if let (ReloadedCredential::Daemon, Ok(loaded)) = (which, &loaded) {
+                self.named_now.store(self.others(&loaded.servers).map(Arc::new));
+            }
+            let result = match (loaded, self.named_now()) {
                 // Connections, probes and metrics belong to the servers known at startup. The credential may be meant for
                 // another cluster, so Weir must not send it to these. The node credential always goes to these servers.
-                Ok(loaded) if which == ReloadedCredential::Daemon && !self.servers.matches(&loaded.servers) => {
-                    let urls: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
-                    Err(format!("the API server changed to {}, which requires a restart", urls.join(", ")))
+                (Ok(_), Some(others)) if which == ReloadedCredential::Daemon => {
+                    Err(format!("the API server changed to {others}, which requires a restart"))
                 }
-                Ok(loaded) => self.replace(which, &loaded.config).map_err(|error| error_report(&error)),
-                Err(error) => Err(error_report(&error)),
+                (Ok(loaded), _) => self.replace(which, &loaded.config).map_err(|error| error_report(&error)),
+                (Err(error), _) => Err(error_report(&error)),
             };
             match result {
                 Ok(()) => {
@@ -118,6 +120,19 @@ impl Upstream {
                 paths = new_paths;
             }
         }
+    }
+
+    /// The servers that the daemon's configuration names since it has changed, if they are others than those that this client has
+    /// since the start.
+    #[must_use]
+    pub fn named_now(&self) -> Option<Arc<String>> {
+        self.named_now.load_full()
+    }
+
+    /// These servers, if they are others than those of this client.
+    fn others(&self, servers: &[http::Uri]) -> Option<String> {
+        let names = || servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        (!self.servers.matches(servers)).then(names)
     }
 
     /// Replaces a credential for all new requests.
