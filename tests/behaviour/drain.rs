@@ -96,7 +96,10 @@ async fn clients_that_come_to_an_inherited_socket_during_the_drain_are_served_an
     let fresh = Client::new(&url, "tool").get(SERVICES).await;
     assert_eq!((fresh.status, fresh.headers["connection"].to_str().unwrap()), (StatusCode::OK, "close"));
     let fresh = Client::new(&url, "tool").get(&format!("{SERVICES}?watch=true")).await;
-    assert_eq!((fresh.status, &*fresh.headers["retry-after"]), (StatusCode::TOO_MANY_REQUESTS, &b"1"[..]));
+    assert_eq!(
+        (fresh.status, &fresh.headers["retry-after"]),
+        (StatusCode::TOO_MANY_REQUESTS, &http::HeaderValue::from(1))
+    );
     // HTTP/2: one request, then GOAWAY ends the connection.
     let stream = tokio::net::TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
