@@ -15,4 +15,5 @@ mod deploy {
     mod contract;
     mod image;
     mod monitoring;
+    mod nodes;
 }

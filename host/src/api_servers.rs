@@ -14,6 +14,7 @@ use weir_upstream::{
 };
 
 use crate::config::ServeConfig;
+use crate::server_addresses::ServerAddresses;
 use crate::server_file::ServerFile;
 use crate::traces::pass_context_on;
 
@@ -88,7 +89,7 @@ impl ApiServers {
         self.servers.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Sets up the connections, their probes, and the renewal of credentials.
+    /// Sets up the connections, their probes, and the renewal of credentials, and follows what the names of the servers mean.
     ///
     /// # Errors
     /// A certificate or another part of the credential is not usable, and no start before this one has told the servers.
@@ -98,7 +99,7 @@ impl ApiServers {
         peers: &Peers,
         metrics: Arc<UpstreamMetrics>,
         tasks: &Tasks,
-    ) -> Result<Arc<Upstream>, SetupError> {
+    ) -> Result<(Arc<Upstream>, Arc<ServerAddresses>), SetupError> {
         let Self { servers, unusable, first, last, node } = self;
         let mut upstream_config = UpstreamConfig::new(servers.config);
         upstream_config.unusable = unusable;
@@ -110,8 +111,9 @@ impl ApiServers {
             upstream_config.relays = peers.in_own_order().map(relay).collect();
         }
         upstream_config.node_credential = node.as_ref().map(Loaded::of_node);
-        let (upstream, first) = match Upstream::new(&upstream_config, metrics.clone()) {
-            Ok(upstream) => (upstream, first),
+        let urls = servers.servers;
+        let (upstream, first, urls) = match Upstream::new(&upstream_config, metrics.clone()) {
+            Ok(upstream) => (upstream, first, urls),
             Err(error) => {
                 let unverified = ServerConfig::unverified(last);
                 let reason = error_report(&error);
@@ -121,9 +123,10 @@ impl ApiServers {
                     "the daemon has no credential for the API servers yet, it serves what is on disk"
                 );
                 upstream_config.upstream = servers.config;
-                upstream_config.other_servers = servers.servers.into_iter().skip(1).collect();
+                upstream_config.other_servers = servers.servers.iter().skip(1).cloned().collect();
                 upstream_config.unusable = Some(reason);
-                (Upstream::new(&upstream_config, metrics)?, FirstLoad::Ended(Some(clock::now())))
+                let first = FirstLoad::Ended(Some(clock::now()));
+                (Upstream::new(&upstream_config, metrics)?, first, servers.servers)
             }
         };
         let upstream = Arc::new(upstream);
@@ -135,13 +138,15 @@ impl ApiServers {
                 upstream.responds().await;
             });
         }
+        let addresses = ServerAddresses::new(upstream.clone(), urls, config.cache_dir.as_deref());
+        tasks.spawn_until_stop(addresses.clone().run());
         let source = config.upstream.clone();
         tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source, first));
         if let Some((path, node)) = config.node_kubeconfig.clone().zip(node) {
             let source = ServerSource::Kubeconfig(path);
             tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Node, source, node.first));
         }
-        Ok(upstream)
+        Ok((upstream, addresses))
     }
 }
 

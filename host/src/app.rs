@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::Instrument;
@@ -39,7 +38,7 @@ use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
 use crate::reload::{LastGood, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
-use crate::sockets::ListenSockets;
+use crate::sockets::{ListenSockets, Listener};
 use crate::time_file::TimeFile;
 use crate::traces::{Traces, TracesError};
 
@@ -158,7 +157,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     let server_names = servers.names();
     let upstream_metrics = metrics.upstream;
     let peers = connect_peers(&config, &upstream_metrics, &tasks).await?;
-    let upstream = servers.connect(&config, &peers, upstream_metrics, &tasks)?;
+    let (upstream, addresses) = servers.connect(&config, &peers, upstream_metrics, &tasks)?;
     let client = upstream.client();
     let outage = Outage::new(upstream.clone(), config.offline_grace);
     if let (Some(directory), Some(_)) = (&config.cache_dir, &config.disk_cache) {
@@ -260,6 +259,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         outage: Some(outage),
         node: Some((config.node_name.clone(), node.clone())),
         upstream: Some(upstream.clone()),
+        servers: Some(addresses),
         proxy: Some(metrics.proxy),
         disk: Some(disk.clone()),
         history: Arc::default(),
@@ -279,7 +279,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         node_name: config.node_name.clone(),
         proxy: Some(proxy.clone()),
     };
-    Admin::new(admin).serve(ports.admin, &tasks);
+    Admin::new(admin).serve(ports.admin.socket, &tasks);
     let address = local(&ports.plain)?;
     tracing::info!(%address, upstream = server_names, node = config.node_name, "proxy listens");
     proxy.keep_discovery();
@@ -316,9 +316,9 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
 
 /// The listening sockets of all ports.
 struct Ports {
-    admin: TcpListener,
-    plain: TcpListener,
-    secure: Option<(TcpListener, SecureConfig)>,
+    admin: Listener,
+    plain: Listener,
+    secure: Option<(Listener, SecureConfig)>,
 }
 
 impl Ports {
@@ -365,11 +365,7 @@ fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
     }
 }
 
-async fn listen(
-    sockets: &mut ListenSockets,
-    flag: &'static str,
-    address: SocketAddr,
-) -> Result<TcpListener, ServeError> {
+async fn listen(sockets: &mut ListenSockets, flag: &'static str, address: SocketAddr) -> Result<Listener, ServeError> {
     sockets.listen(address).await.map_err(bind(flag, address))
 }
 
@@ -377,8 +373,8 @@ fn bind(flag: &'static str, address: SocketAddr) -> impl FnOnce(std::io::Error) 
     move |source| ServeError::Bind { flag, address, source }
 }
 
-fn local(listener: &TcpListener) -> Result<SocketAddr, ServeError> {
-    listener.local_addr().map_err(system("a listening socket has no address"))
+fn local(listener: &Listener) -> Result<SocketAddr, ServeError> {
+    listener.socket.local_addr().map_err(system("a listening socket has no address"))
 }
 
 /// Logs when the first filter set is active.

@@ -23,8 +23,7 @@ pub(crate) fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<(Pa
     let Some(path) = config.cache_dir.clone() else { return cache_directory(None) };
     match cache_directory(Some(path.clone())) {
         Err(error) if is_of_disk(error.kind()) => {
-            let path = path.display();
-            tracing::error!(%path, %error, "the cache directory cannot be created, nothing is kept on disk until a restart");
+            tracing::error!(%error, "the cache directory cannot be created, nothing is kept on disk until a restart");
             (config.cache_dir, config.disk_cache) = (None, None);
             cache_directory(None)
         }
@@ -42,7 +41,10 @@ fn is_of_disk(kind: io::ErrorKind) -> bool {
 /// The directory cannot be created, or others own it or may write to it.
 pub(crate) fn cache_directory(configured: Option<PathBuf>) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
     if let Some(path) = configured {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        // The kind stays: it says whether the disk is the reason.
+        created
+            .map_err(|error| io::Error::new(error.kind(), format!("{} cannot be created: {error}", path.display())))?;
         check_owner(&path)?;
         return Ok((path, None));
     }

@@ -53,20 +53,21 @@ pub(crate) async fn flush_disk(disk: Option<&Arc<DiskCache>>) {
     if let Some(disk) = disk
         && tokio::time::timeout(FIRST_FLUSH, disk.flush()).await.is_err()
     {
-        tracing::warn!(timeout = ?FIRST_FLUSH, "the disk is slow: requests end before the last changes are on it");
+        tracing::warn!(file = disk.file(), timeout = ?FIRST_FLUSH, "the disk is slow: requests end before the last changes are on it");
     }
 }
 
 /// Commits what has changed since the last commit, and saves the time of day.
 pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<TimeFile>) {
     let save = tokio::task::spawn_blocking(move || time_file.map(|file| file.save()));
+    let file = disk.as_ref().map(|disk| disk.file());
     let close = async {
         if let Some(disk) = disk {
             disk.close().await;
         }
     };
     if tokio::time::timeout(FLUSH, async { tokio::join!(save, close) }).await.is_err() {
-        tracing::warn!(timeout = ?FLUSH, "the disk is slow or hangs: the last changes were not committed to the watch cache on disk");
+        tracing::warn!(file, timeout = ?FLUSH, "the disk is slow or hangs: the last changes were not committed to the watch cache on disk");
     }
 }
 
@@ -89,6 +90,7 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
         if reason != last {
             tracing::warn!(
                 namespace = IDENTITY,
+                file = disk.file(),
                 reason,
                 "cannot read the namespace that identifies the cluster of the watch cache, retrying"
             );

@@ -35,6 +35,7 @@ pub mod pods;
 pub mod proxy;
 pub mod reload;
 mod revalidate;
+mod server_addresses;
 mod server_file;
 pub mod sockets;
 mod time_file;

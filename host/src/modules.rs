@@ -116,9 +116,10 @@ impl Modules {
             digests.extend(configuration.filters.iter().filter_map(kept_as));
             digests.extend(configuration.kept.values().map(|kept| kept.digest));
         }
-        let retained = tokio::task::spawn_blocking(move || cache.retain(&digests)).await;
+        let kept = cache.clone();
+        let retained = tokio::task::spawn_blocking(move || kept.retain(&digests)).await;
         if let Err(error) = retained.map_err(std::io::Error::other).flatten() {
-            tracing::warn!(%error, "modules that are not in use cannot be dropped from the cache");
+            tracing::warn!(path = %cache.folder().display(), %error, "modules that are not in use cannot be dropped from the cache");
         }
     }
 

@@ -39,7 +39,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use weir_runtime::ServingReceiver;
 use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
@@ -63,6 +62,7 @@ use self::response::relay::Relays;
 use self::resume::{ChainStarts, ResumeState};
 pub use self::server::certificate_info::CertificateInfo;
 pub(crate) use self::server::client_certificate::Subject;
+use self::server::drain::Drain;
 use self::server::listener;
 pub use self::server::listener::ListenError;
 use self::server::log_limit::LogLimit;
@@ -74,6 +74,7 @@ use crate::ledger::Ledger;
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
 use crate::outage::Outage;
+use crate::sockets::Listener;
 use crate::view::Views;
 
 /// The settings of the proxy.
@@ -188,7 +189,7 @@ pub struct Proxy {
     allow_remote_plaintext: bool,
     max_connections: usize,
     refused_heads: LogLimit,
-    drain: Duration,
+    drain: Drain,
     peer_nodes: Vec<String>,
     modules: Option<Arc<ModuleCache>>,
     /// `None`: `CONNECT` is no method of this daemon.
@@ -257,7 +258,7 @@ impl Proxy {
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
             refused_heads: LogLimit::default(),
-            drain: config.drain,
+            drain: Drain::new(config.drain),
             relays: rate.map(|rate| Relays::new(&config.peer_nodes, rate, relay_metrics)),
             peer_nodes: config.peer_nodes,
             modules,
@@ -273,8 +274,9 @@ impl Proxy {
     ///
     /// # Errors
     /// The listener is not on a loopback address, and the configuration does not allow that.
-    pub fn serve(self: &Arc<Self>, listener: TcpListener) -> Result<(), ListenError> {
-        let address = listener.local_addr().map_err(ListenError::Socket)?;
+    pub fn serve(self: &Arc<Self>, listener: impl Into<Listener>) -> Result<(), ListenError> {
+        let listener = listener.into();
+        let address = listener.socket.local_addr().map_err(ListenError::Socket)?;
         if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
             return Err(ListenError::NotLoopback(address));
         }
@@ -283,9 +285,9 @@ impl Proxy {
     }
 
     /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
-    pub fn serve_tls(self: &Arc<Self>, listener: TcpListener, tls: Arc<ServerTls>) {
+    pub fn serve_tls(self: &Arc<Self>, listener: impl Into<Listener>, tls: Arc<ServerTls>) {
         self.tasks.spawn_until_stop(tls.clone().watch_files());
-        self.accept(listener, Some(tls));
+        self.accept(listener.into(), Some(tls));
     }
 
     /// Notes that a client got this version from upstream. A later change of outcomes concerns that client, although the
@@ -296,7 +298,7 @@ impl Proxy {
         }
     }
 
-    fn accept(self: &Arc<Self>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
+    fn accept(self: &Arc<Self>, listener: Listener, tls: Option<Arc<ServerTls>>) {
         self.tasks.spawn(listener::accept(self.clone(), listener, tls));
     }
 }

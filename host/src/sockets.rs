@@ -1,7 +1,7 @@
 //! Listening sockets: inherited from systemd (socket activation), or bound by the daemon.
 //!
 //! systemd keeps its sockets open while the daemon restarts: new connections wait in the backlog and none is refused. The
-//! daemon recognises an inherited socket by its address.
+//! daemon recognises an inherited socket by its address, and tells those who accept from it ([`Listener::is_inherited`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,6 +18,22 @@ const BACKLOG: u32 = 1024;
 const IN_USE: Duration = Duration::from_secs(2);
 /// The interval at which it tries again.
 const RETRY: Duration = Duration::from_millis(50);
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// Whether somebody else, such as systemd, has it open, too, so that it stays when this daemon ends.
+    pub is_inherited: bool,
+}
+
+impl From<TcpListener> for Listener {
+    /// A socket that ends with this daemon.
+    fn from(socket: TcpListener) -> Self {
+        Self { socket, is_inherited: false }
+    }
+}
 
 /// The inherited sockets that are not in use yet.
 #[derive(Debug, Default)]
@@ -41,14 +57,14 @@ impl ListenSockets {
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub async fn listen(&mut self, address: SocketAddr) -> io::Result<TcpListener> {
+    pub async fn listen(&mut self, address: SocketAddr) -> io::Result<Listener> {
         match self.0.iter().position(|socket| socket.local_addr().is_ok_and(|found| found == address)) {
             Some(index) => {
                 let socket = self.0.swap_remove(index);
                 socket.set_nonblocking(true)?;
-                TcpListener::from_std(socket)
+                Ok(Listener { socket: TcpListener::from_std(socket)?, is_inherited: true })
             }
-            None => when_free(|| bind(address, false)).await,
+            None => when_free(|| bind(address, false)).await.map(Listener::from),
         }
     }
 
@@ -56,11 +72,11 @@ impl ListenSockets {
     ///
     /// # Errors
     /// The port is in use.
-    pub async fn listen_freebind(&mut self, address: SocketAddr) -> io::Result<TcpListener> {
+    pub async fn listen_freebind(&mut self, address: SocketAddr) -> io::Result<Listener> {
         if self.0.iter().any(|socket| socket.local_addr().is_ok_and(|found| found == address)) {
             return self.listen(address).await;
         }
-        when_free(|| bind(address, true)).await
+        when_free(|| bind(address, true)).await.map(Listener::from)
     }
 
     /// The addresses of inherited sockets that are not in use.
@@ -105,10 +121,10 @@ mod tests {
         let address = socket.local_addr().unwrap();
         let mut sockets = ListenSockets(vec![socket]);
         let other = sockets.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        assert_ne!(other.local_addr().unwrap(), address);
+        assert!(other.socket.local_addr().unwrap() != address && !other.is_inherited);
         assert_eq!(sockets.unclaimed(), [address]);
         let taken = sockets.listen(address).await.unwrap();
-        assert_eq!(taken.local_addr().unwrap(), address);
+        assert!(taken.socket.local_addr().unwrap() == address && taken.is_inherited);
         assert!(sockets.unclaimed().is_empty());
     }
 
@@ -123,7 +139,7 @@ mod tests {
             tokio::time::sleep(RETRY * 3).await;
             drop(former);
         });
-        assert_eq!(listener.unwrap().local_addr().unwrap(), address);
+        assert_eq!(listener.unwrap().socket.local_addr().unwrap(), address);
     }
 
     #[tokio::test(start_paused = true)]
@@ -132,13 +148,13 @@ mod tests {
         for address in ["192.0.2.77:0", "[2001:db8::77]:0"] {
             let address: SocketAddr = address.parse().unwrap();
             let listener = ListenSockets::default().listen_freebind(address).await.unwrap();
-            assert_eq!(listener.local_addr().unwrap().ip(), address.ip());
+            assert_eq!(listener.socket.local_addr().unwrap().ip(), address.ip());
             assert!(ListenSockets::default().listen(address).await.is_err());
         }
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         assert!(ListenSockets::default().listen_freebind(address).await.is_err(), "the port is in use");
         let mut sockets = ListenSockets(vec![socket]);
-        assert_eq!(sockets.listen_freebind(address).await.unwrap().local_addr().unwrap(), address);
+        assert_eq!(sockets.listen_freebind(address).await.unwrap().socket.local_addr().unwrap(), address);
     }
 }

@@ -159,12 +159,34 @@ async fn a_changed_server_in_the_kubeconfig_logs_that_a_restart_is_needed() {
     for word in ["the API server changed to", other.url(), "requires a restart"] {
         assert!(line.to_string().contains(word), "no {word:?} in {line}");
     }
+    let shown = weir.admin().get("/readyz?verbose").await.text();
+    let line = shown.lines().find(|line| line.starts_with("[!] server-address: "));
+    assert!(line.is_some_and(|line| line.contains(other.url()) && line.ends_with("restart Weir")), "{shown}");
     server.clear_requests();
     request_after_reload(&weir, &server, |request| request.header("authorization") == "Bearer first").await;
     assert_eq!(other.requests().len(), 0, "a credential is not sent elsewhere");
     replace(&weir.path("config"), config(&server, "third").as_bytes());
     weir.logged_after(from, "reloaded credential").await;
     request_after_reload(&weir, &server, |request| request.header("authorization") == "Bearer third").await;
+    assert_eq!(weir.metric("weir_notices{notice=\"server-address\"}").await, 0.0);
+}
+
+/// Another machine may have the address of an API server that has moved.
+#[tokio::test]
+async fn a_server_with_the_certificate_of_another_cluster_is_shown() {
+    let (ca, other) = (Authority::new("cluster"), Authority::new("other"));
+    let server = secure_edge(&other.server(), None).await;
+    let setup = Setup::new(server.url()).filters("filters: []").file("--certificate-authority", "ca.crt", ca.pem());
+    let weir = setup.start_ready().await;
+    weir.client("tool").get("/api/v1/nodes").await;
+    let shown = async {
+        while weir.metric("weir_notices{notice=\"server-address\"}").await == 0.0 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(weir_tests::client::PATIENCE, shown).await.expect("it is shown");
+    let text = weir.admin().get("/readyz?verbose").await.text();
+    assert!(text.contains("has a certificate of another name or another CA"), "{text}");
 }
 
 #[tokio::test]

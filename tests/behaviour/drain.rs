@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use weir_apiserver::{Action, ApiServer};
-use weir_tests::client::{Client, PATIENCE, whole};
+use weir_tests::client::{Client, Events, PATIENCE, whole};
 use weir_tests::daemon::Setup;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
@@ -56,6 +60,69 @@ async fn requests_in_progress_finish_and_new_connections_are_refused() {
         assert!(status.is_success(), "{status}");
     }
     assert_eq!(stopped.await.unwrap(), Some(0));
+}
+
+/// The socket stays open, and nobody but this daemon accepts from it until the next one.
+#[tokio::test]
+async fn clients_that_come_to_an_inherited_socket_during_the_drain_are_served_and_do_not_prolong_it() {
+    let server = edge().await;
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let setup = Setup::new(server.url()).filters("filters: []").flag("--drain-timeout", "1h");
+    let weir = setup.socket(socket.try_clone().unwrap()).start_ready().await;
+    let go = Arc::new(Notify::new());
+    let gate = go.clone();
+    server.on_request(move |request| {
+        let gate = gate.clone();
+        match request.header("user-agent").starts_with("slow") {
+            true => Action::After(Box::pin(async move { gate.notified().await }), Box::new(Action::Serve)),
+            false => Action::Serve,
+        }
+    });
+    let url = weir.url().to_owned();
+    let mut requests = server.request_count();
+    let (slow, open) = (weir.client("slow"), weir.client("tool"));
+    let slow = tokio::spawn(async move { slow.try_get(SERVICES).await });
+    let reached = async {
+        while !server.requests().iter().any(|request| request.header("user-agent").starts_with("slow")) {
+            requests.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.unwrap();
+    // Its end says that the stop has begun.
+    let watch = open.watch(&format!("{SERVICES}?watch=true")).await;
+    let stopped = tokio::spawn(weir.stop());
+    watch.rest().await.unwrap();
+
+    let fresh = Client::new(&url, "tool").get(SERVICES).await;
+    assert_eq!((fresh.status, fresh.headers["connection"].to_str().unwrap()), (StatusCode::OK, "close"));
+    let fresh = Client::new(&url, "tool").get(&format!("{SERVICES}?watch=true")).await;
+    assert_eq!(
+        (fresh.status, &fresh.headers["retry-after"]),
+        (StatusCode::TOO_MANY_REQUESTS, &http::HeaderValue::from(1))
+    );
+    // HTTP/2: one request, then GOAWAY ends the connection.
+    let stream = tokio::net::TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let request = http::Request::get(format!("{url}{SERVICES}")).body(Empty::<Bytes>::new()).unwrap();
+    let (answer, ended) = tokio::join!(sender.send_request(request), tokio::time::timeout(PATIENCE, connection));
+    assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    ended.expect("it ends").unwrap();
+    assert!(!slow.is_finished() && !stopped.is_finished(), "the first request is still open");
+    let crowd: Vec<_> = (0..4).map(|_| tokio::spawn(requests_without_end(url.clone()))).collect();
+    let before = *requests.borrow_and_update();
+    tokio::time::timeout(PATIENCE, requests.wait_for(|count| *count > before + 20)).await.unwrap().unwrap();
+    go.notify_waiters();
+    assert_eq!(slow.await.unwrap().unwrap().status, StatusCode::OK);
+    assert_eq!(stopped.await.unwrap(), Some(0));
+    crowd.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Sends requests, each on a connection of its own.
+async fn requests_without_end(url: String) {
+    loop {
+        // The last one waits for the next daemon.
+        let _ = Client::new(&url, "crowd").try_get("/api/v1/nodes").await;
+    }
 }
 
 #[tokio::test]
@@ -114,7 +181,14 @@ async fn client(number: usize, url: String, seen: Arc<Seen>, end: CancellationTo
         round += 1;
         match number % 5 {
             0 => {
-                let mut events = client.try_watch(&format!("{SERVICES}?watch=true")).await?;
+                let path = format!("{SERVICES}?watch=true");
+                let answer = client.try_send(Method::GET, &path, Bytes::new()).await?;
+                // client-go tries again by itself after a response like this one.
+                let retries = answer.headers().contains_key("retry-after");
+                if retries && answer.status() == StatusCode::TOO_MANY_REQUESTS {
+                    continue;
+                }
+                let mut events = Events::of(&path, answer)?;
                 seen.watches.fetch_add(1, Ordering::Relaxed);
                 loop {
                     tokio::select! {

@@ -260,22 +260,6 @@ fn namespaces_that_the_operator_must_not_share_are_refused() {
     }
 }
 
-#[test]
-fn the_files_for_nodes_are_those_of_this_folder() {
-    let Some(helm) = Helm::new() else { return };
-    let pod = helm.objects(&["install=\"static-pod\""]);
-    let files = &object(&pod, "ConfigMap", "weir-node-files").unwrap()["data"];
-    let rendered: Value = serde_saphyr::from_str(files["weir.yaml"].as_str().unwrap()).unwrap();
-    let committed: Value = serde_saphyr::from_str(&text("static-pod.yaml")).unwrap();
-    assert_eq!(rendered, committed);
-    let unit = helm.objects(&["install=\"systemd\""]);
-    let files = &object(&unit, "ConfigMap", "weir-node-files").unwrap()["data"];
-    for name in ["weir.service", "weir.socket"] {
-        assert_eq!(files[name].as_str().unwrap().trim_end(), text(name).trim_end(), "{name}");
-    }
-    assert!(object(&pod, "DaemonSet", "weir").is_none() && object(&unit, "DaemonSet", "weir").is_none());
-}
-
 /// What a module declares to look up with these settings, as `weir inspect` prints it.
 fn declared(module: &str, settings: &Value) -> BTreeSet<String> {
     let output = Command::new(built::weir())
@@ -362,18 +346,6 @@ fn the_schema_knows_the_keys_of_a_filter() {
     let schema: Value = serde_json::from_str(&text("helm/weir/values.schema.json")).unwrap();
     let known = schema["properties"]["filters"]["items"]["properties"].as_object().unwrap();
     assert_eq!(known.keys().map(String::as_str).collect::<BTreeSet<_>>(), keys);
-}
-
-#[test]
-fn without_a_pod_address_the_daemon_needs_no_privilege() {
-    let Some(helm) = Helm::new() else { return };
-    let objects = helm.objects(&["podAddress=\"\"", "clientCA.enabled=false"]);
-    let spec = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"]["spec"];
-    assert_eq!(spec["securityContext"]["runAsUser"], 65532);
-    assert_eq!(spec["containers"][0]["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
-    assert!(object(&objects, "ClusterRole", "weir-certificate").is_none());
-    let arguments = spec["containers"][0]["args"].to_string();
-    assert!(!arguments.contains("--pod-") && !arguments.contains("--client-ca-file"), "{arguments}");
 }
 
 #[test]

@@ -223,11 +223,7 @@ impl Client {
     /// # Errors
     /// If no response arrives, or if its status is not a success.
     pub async fn try_watch(&self, path: &str) -> Result<Events, String> {
-        let (head, body) = self.try_send(Method::GET, path, Bytes::new()).await?.into_parts();
-        if head.status != StatusCode::OK {
-            return Err(format!("{path}: {}", head.status));
-        }
-        Ok(Events { headers: head.headers, body, rest: BytesMut::new() })
+        Events::of(path, self.try_send(Method::GET, path, Bytes::new()).await?)
     }
 }
 
@@ -266,6 +262,18 @@ impl Answer {
 }
 
 impl Events {
+    /// The events of a response to a watch of this path.
+    ///
+    /// # Errors
+    /// If its status is not a success.
+    pub fn of(path: &str, answer: Response<Incoming>) -> Result<Self, String> {
+        let (head, body) = answer.into_parts();
+        match head.status {
+            StatusCode::OK => Ok(Self { headers: head.headers, body, rest: BytesMut::new() }),
+            status => Err(format!("{path}: {status}")),
+        }
+    }
+
     /// All bytes up to the end of the stream.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 use weir_runtime::Engine;
 use weir_store::Reflectors;
 
-use super::notices::{self, ExpiryMetric, NoticeMetric, Notices};
+use super::notices::{self, ClientCertificateMetrics, NoticeMetric, Notices};
 use super::status::FilterStatus;
 
 /// The sampled metrics.
@@ -23,7 +23,7 @@ pub struct AdminMetrics {
     degraded_reflectors: Gauge,
     reflector_objects: Gauge,
     notices: NoticeMetric,
-    client_certificates: ExpiryMetric,
+    client_certificates: ClientCertificateMetrics,
     offline: Gauge<f64, AtomicU64>,
     grace_left: Gauge<f64, AtomicU64>,
 }
@@ -69,7 +69,13 @@ impl AdminMetrics {
         registry.register(
             "weir_client_certificate_expiration_timestamp_seconds",
             "Expiry of the client certificate of a credential, as Unix time",
-            self.client_certificates.clone(),
+            self.client_certificates.expiry.clone(),
+        );
+        registry.register_with_unit(
+            "weir_client_certificate_lifetime",
+            "Time for which the client certificate of a credential is valid in all",
+            Unit::Seconds,
+            self.client_certificates.lifetime.clone(),
         );
         let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
         gauge("weir_reflector_objects", "Objects in the memory of all reflectors", &self.reflector_objects);
@@ -79,7 +85,7 @@ impl AdminMetrics {
     #[cfg(test)]
     pub(crate) fn sample_labels(&self) {
         self.notices.get_or_create(&[("notice", String::new())]).set(0);
-        self.client_certificates.get_or_create(&[("credential", "")]).set(0);
+        self.client_certificates.sample_labels();
     }
 
     pub(super) fn sample(

@@ -14,11 +14,12 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use weir_store::CacheDifference;
 use weir_store::disk::DiskCache;
-use weir_upstream::{Upstream, clock};
+use weir_upstream::{CertificateValidity, Upstream, clock};
 
 use crate::node_facts::NodeState;
 use crate::outage::{Outage, OutageStatus};
 use crate::proxy::ProxyMetrics;
+use crate::server_addresses::ServerAddresses;
 
 /// Those that are logged where they are found.
 const LOGGED: [&str; 7] = ["offline", "history", "no-node", "nothing-kept", "disk", "set-aside", "cache-key"];
@@ -26,8 +27,6 @@ const LOGGED: [&str; 7] = ["offline", "history", "no-node", "nothing-kept", "dis
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long it is shown that the cluster's history is another one.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
-/// How long before its end the certificate of the HTTPS port is shown. It is renewed weeks before.
-const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long an outage lasts before it is shown what it will end.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -40,6 +39,8 @@ pub struct Notices {
     pub(crate) node: Option<(String, watch::Receiver<NodeState>)>,
     /// The client certificates.
     pub(crate) upstream: Option<Arc<Upstream>>,
+    /// Where the servers are.
+    pub(crate) servers: Option<Arc<ServerAddresses>>,
     /// The certificate of the HTTPS port.
     pub(crate) proxy: Option<Arc<ProxyMetrics>>,
     /// Where stores outlive the process; `Some(None)`: nowhere.
@@ -65,6 +66,7 @@ impl Notices {
         let outage = self.outage.as_ref().and_then(|outage| Some((outage.status()?, outage.grace())));
         add("offline", outage.map(|(outage, _)| offline(&outage)));
         add("grace", outage.and_then(|(outage, grace)| ends(&outage, grace)));
+        add("server-address", self.servers.as_ref().and_then(|servers| servers.notice()));
         add("nothing-kept", matches!(self.disk, Some(None)).then(|| {
             "nothing is kept on this node, a restart without an API server serves nothing: set --cache-dir, and no --disk-cache=0".to_owned()
         }));
@@ -73,10 +75,10 @@ impl Notices {
         }
         add("history", self.history());
         add("no-node", self.node.as_ref().and_then(|(name, state)| no_node(name, &state.borrow())));
-        for (credential, expiry) in self.client_certificates() {
-            add("client-certificate", expiry.and_then(|expiry| ending(credential, expiry)));
+        for (credential, validity) in self.client_certificates() {
+            add("client-certificate", ending(credential, validity));
         }
-        add("certificate", self.proxy.as_ref().and_then(|metrics| expiring(metrics.serving_certificate_expiry()?)));
+        add("certificate", self.proxy.as_ref().and_then(|metrics| expiring(metrics.serving_certificate_validity()?)));
         notices
     }
 
@@ -98,9 +100,10 @@ impl Notices {
         }
     }
 
-    /// When the client certificates expire, by credential.
-    fn client_certificates(&self) -> impl Iterator<Item = (&'static str, Option<SystemTime>)> {
-        self.upstream.iter().flat_map(|upstream| upstream.certificate_expiry()).collect::<Vec<_>>().into_iter()
+    /// The validity of the client certificates, by credential.
+    fn client_certificates(&self) -> impl Iterator<Item = (&'static str, CertificateValidity)> {
+        let all = self.upstream.iter().flat_map(|upstream| upstream.certificate_validity());
+        all.filter_map(|(credential, validity)| Some((credential, validity?)))
     }
 
     fn history(&self) -> Option<String> {
@@ -132,21 +135,35 @@ impl Notices {
 /// The metric of the conditions.
 pub(super) type NoticeMetric = Family<[(&'static str, String); 1], Gauge>;
 
-/// The metric of client certificates.
-pub(super) type ExpiryMetric = Family<[(&'static str, &'static str); 1], Gauge>;
+/// The metrics of client certificates.
+#[derive(Debug, Default)]
+pub(super) struct ClientCertificateMetrics {
+    pub(super) expiry: Family<[(&'static str, &'static str); 1], Gauge>,
+    pub(super) lifetime: Family<[(&'static str, &'static str); 1], Gauge>,
+}
 
-/// Exports the present conditions, and when client certificates expire.
-pub(super) fn sample(notices: &Notices, metric: &NoticeMetric, expiry: &ExpiryMetric) {
+impl ClientCertificateMetrics {
+    #[cfg(test)]
+    pub(super) fn sample_labels(&self) {
+        for metric in [&self.expiry, &self.lifetime] {
+            metric.get_or_create(&[("credential", "")]).set(0);
+        }
+    }
+}
+
+/// Exports the present conditions, and the validity of client certificates.
+pub(super) fn sample(notices: &Notices, metric: &NoticeMetric, certificates: &ClientCertificateMetrics) {
     metric.clear();
     for notice in notices.present() {
         metric.get_or_create(&[("notice", notice.name.to_owned())]).set(1);
     }
-    expiry.clear();
-    for (credential, expires) in notices.client_certificates() {
-        let seconds =
-            expires.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok()).map(|since| since.as_secs());
-        if let Some(seconds) = seconds {
-            expiry.get_or_create(&[("credential", credential)]).set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    certificates.expiry.clear();
+    certificates.lifetime.clear();
+    for (credential, CertificateValidity { ends, lifetime }) in notices.client_certificates() {
+        let ends = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        for (metric, time) in [(&certificates.expiry, ends), (&certificates.lifetime, lifetime)] {
+            let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+            metric.get_or_create(&[("credential", credential)]).set(seconds);
         }
     }
 }
@@ -189,27 +206,23 @@ fn no_node(name: &str, state: &NodeState) -> Option<String> {
 }
 
 /// Whether a certificate expires soon or has expired.
-fn end(expiry: SystemTime) -> Option<&'static str> {
-    match expiry.duration_since(clock::now()) {
-        Ok(left) if left > SOON => None,
-        Ok(_) => Some("expires"),
-        Err(_) => Some("has expired"),
-    }
+fn end(validity: CertificateValidity) -> Option<&'static str> {
+    validity.ends_soon().then_some(if validity.ends < clock::now() { "has expired" } else { "expires" })
 }
 
-fn ending(credential: &str, expiry: SystemTime) -> Option<String> {
-    let what = end(expiry)?;
+fn ending(credential: &str, validity: CertificateValidity) -> Option<String> {
+    let what = end(validity)?;
     Some(format!(
         "the client certificate of the {credential} credential {what} at {}: whoever issued it has to renew it, Weir takes a new one from its file",
-        time(expiry)
+        time(validity.ends)
     ))
 }
 
-fn expiring(expiry: SystemTime) -> Option<String> {
-    let what = end(expiry)?;
+fn expiring(validity: CertificateValidity) -> Option<String> {
+    let what = end(validity)?;
     Some(format!(
         "the certificate of the HTTPS port {what} at {}: replace its files, or approve the CertificateSigningRequest of this node",
-        time(expiry)
+        time(validity.ends)
     ))
 }
 
@@ -229,28 +242,51 @@ fn rounded(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_store::disk::sample_conditions;
+
     use super::*;
     use crate::node_facts::NodeFacts;
     use crate::outage::tests as outages;
+    use crate::server_addresses::tests as addresses;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// The text of a condition, which is in the troubleshooting.
     fn text(notices: &Notices, name: &str) -> Option<String> {
         let notice = notices.present().into_iter().find(|notice| notice.name == name)?;
-        assert!(!notice.text.contains('\n'), "{notice:?}");
+        assert_documented(notice.name, &notice.text);
+        Some(notice.text)
+    }
+
+    fn assert_documented(name: &str, text: &str) {
+        assert!(!text.contains('\n'), "{text}");
         let readme = include_str!("../../../deploy/README.md");
         let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
         let mut texts = row.split(" | ").nth(1).expect(name).split("`; `").map(|text| text.trim_matches('`'));
         // Each part between the dots, in this order.
         let is_shown = |shown: &str| {
-            shown
-                .split('…')
-                .try_fold(notice.text.as_str(), |rest, part| rest.split_once(part).map(|(_, rest)| rest))
-                .is_some()
+            shown.split('…').try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest)).is_some()
         };
-        assert!(texts.any(is_shown), "{notice:?} is not in {row}");
-        Some(notice.text)
+        assert!(texts.any(is_shown), "{text:?} is not in {row}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_disk_is_in_the_troubleshooting() {
+        let conditions = sample_conditions();
+        for condition in &conditions {
+            assert_documented(condition.name, &condition.text);
+        }
+        assert!(conditions.iter().any(|condition| condition.name == "slow-disk"));
+    }
+
+    #[tokio::test]
+    async fn that_the_server_may_be_elsewhere_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        for (words, servers) in addresses::moved(folder.path()).await {
+            let notices = Notices { servers: Some(servers), ..Notices::default() };
+            let shown = text(&notices, "server-address");
+            assert!(shown.as_ref().is_some_and(|text| text.contains(words)), "{shown:?} without {words}");
+        }
     }
 
     #[tokio::test]
@@ -284,14 +320,23 @@ mod tests {
         let metrics = Arc::new(ProxyMetrics::default());
         let notices = Notices { proxy: Some(metrics.clone()), ..Notices::default() };
         assert_eq!(text(&notices, "certificate"), None, "there is no HTTPS port");
-        let now = clock::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-        for (ends, said) in
-            [(now - 60, Some("has expired")), (now + 3600, Some("expires at")), (now + 30 * 86_400, None)]
-        {
-            metrics.serving_certificate(ends);
+        let (now, year) = (clock::now(), 365 * 24 * HOUR);
+        for (ends, lifetime, said) in [
+            (now - 60 * HOUR, year, Some("has expired")),
+            (now + HOUR, year, Some("expires at")),
+            (now + 6 * 24 * HOUR, year, Some("expires at")),
+            (now + 30 * 24 * HOUR, year, None),
+            // A certificate of a day is not always about to end.
+            (now + 24 * HOUR, 24 * HOUR, None),
+            (now + 4 * HOUR, 24 * HOUR, None),
+            (now + 2 * HOUR, 24 * HOUR, Some("expires at")),
+        ] {
+            let validity = CertificateValidity { ends, lifetime };
+            metrics.serving_certificate(validity);
             let found = text(&notices, "certificate");
             assert_eq!(found.is_some(), said.is_some(), "{found:?}");
             assert!(found.unwrap_or_default().contains(said.unwrap_or_default()));
+            assert_eq!(ending("node", validity).is_some(), said.is_some(), "{validity:?}");
         }
 
         *notices.history.lock().unwrap() = Some((clock::now(), "x is missing".to_owned()));

@@ -104,7 +104,8 @@ impl Admin {
         Self(Arc::new(Shared { parts, started: Instant::now(), scraping: Mutex::default() }))
     }
 
-    /// Starts to serve and returns. The server stops with the daemon.
+    /// Starts to serve and returns. The server stops with the daemon, on an inherited socket, too: whoever asks how the daemon is
+    /// during its drain means the next one.
     pub fn serve(&self, listener: TcpListener, tasks: &Tasks) {
         let (admin, spawner) = (self.clone(), tasks.clone());
         tasks.spawn_until_stop(async move {

@@ -83,9 +83,10 @@ impl Modules {
     async fn keep(&self, reference: &PinnedReference, layout: Layout) {
         let Some(cache) = self.cache.clone() else { return };
         let digest = reference.digest();
+        let path = cache.folder().to_owned();
         let kept = tokio::task::spawn_blocking(move || cache.keep_layout(digest, &layout)).await;
         if let Err(error) = kept.map_err(std::io::Error::other).flatten() {
-            tracing::warn!(%error, %reference, "a module cannot be kept in the cache");
+            tracing::warn!(path = %path.display(), %error, %reference, "a module cannot be kept in the cache");
         }
     }
 

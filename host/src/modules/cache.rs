@@ -51,6 +51,11 @@ pub(crate) enum Arrival {
 }
 
 impl ModuleCache {
+    /// The folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Opens the modules of a cache directory. Where the folder cannot be created, none is kept.
     #[must_use]
     pub fn open(cache: &Path) -> Self {

@@ -40,8 +40,8 @@ pub(super) struct KeyAndChain {
 /// The store in the cache directory.
 #[derive(Debug)]
 pub(super) struct CertStore {
-    path: PathBuf,
-    pending: PathBuf,
+    pub(super) path: PathBuf,
+    pub(super) pending: PathBuf,
     node: String,
 }
 

@@ -122,7 +122,7 @@ impl CertificateManager {
         let mut pair = issued?;
         pair.ca = roots.as_deref().map(digest);
         if let Err(error) = self.store.store(&pair) {
-            tracing::warn!(%error, "cannot store the certificate for the HTTPS port, the next start requests another one");
+            tracing::warn!(path = %self.store.path.display(), %error, "cannot store the certificate for the HTTPS port, the next start requests another one");
         }
         let installed = self.install(pair, "issued").map_err(CertificateError::Install)?;
         Ok(in_use.insert(installed).remaining(&names).unwrap_or_default().min(jitter(CHECK_INTERVAL)))
@@ -138,7 +138,7 @@ impl CertificateManager {
         }
         let key = KeyPair::generate().map_err(CertificateError::Generate)?;
         if let Err(error) = self.store.store_pending(&key) {
-            tracing::warn!(%error, "cannot store the key of the certificate request, a restart creates another request");
+            tracing::warn!(path = %self.store.pending.display(), %error, "cannot store the key of the certificate request, a restart creates another request");
         }
         Ok(key)
     }
@@ -180,7 +180,7 @@ impl InUse {
         store.add_parsable_certificates(roots.iter().cloned());
         let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
         // Whether it has expired is another question.
-        let middle = self.info.not_before + self.info.lifetime() / 2;
+        let middle = self.info.not_before + self.info.validity().lifetime / 2;
         let now = UnixTime::since_unix_epoch(middle.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         ParsedCertificate::try_from(first).is_ok_and(|first| {
             verify_server_cert_signed_by_trust_anchor(&first, &store, others, now, algorithms.all).is_ok()
@@ -200,8 +200,9 @@ fn digest(roots: &[CertificateDer<'static>]) -> String {
 
 /// Returns a random time at 70 to 90 % of the lifetime, so that a thousand nodes do not renew at once.
 fn renewal_time(info: &CertificateInfo) -> SystemTime {
-    let fifth = info.lifetime() / 5;
-    info.not_before + info.lifetime() * 7 / 10 + (jitter(fifth * 2).saturating_sub(fifth))
+    let lifetime = info.validity().lifetime;
+    let fifth = lifetime / 5;
+    info.not_before + lifetime * 7 / 10 + (jitter(fifth * 2).saturating_sub(fifth))
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use weir_kube::Verb;
+use weir_upstream::CertificateValidity;
 
 /// The metrics of the plain and the HTTPS port.
 #[derive(Debug, Default)]
@@ -21,6 +22,7 @@ pub struct ProxyMetrics {
     offline_responses: Counter,
     /// A family without labels, because a gauge would have a series without an HTTPS port, too.
     serving_certificate: Family<[(&'static str, &'static str); 0], Gauge>,
+    serving_certificate_lifetime: Family<[(&'static str, &'static str); 0], Gauge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -74,15 +76,20 @@ impl ProxyMetrics {
         self.offline_responses.inc();
     }
 
-    /// Sets the expiry of the certificate of the HTTPS port, as Unix time.
-    pub(crate) fn serving_certificate(&self, ends: u64) {
-        self.serving_certificate.get_or_create(&[]).set(i64::try_from(ends).unwrap_or(i64::MAX));
+    /// Sets the validity of the certificate of the HTTPS port.
+    pub(crate) fn serving_certificate(&self, validity: CertificateValidity) {
+        let ends = validity.ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let set = |gauge: &Gauge, time: Duration| gauge.set(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+        set(&self.serving_certificate_lifetime.get_or_create(&[]), validity.lifetime);
+        set(&self.serving_certificate.get_or_create(&[]), ends);
     }
 
-    /// When the certificate of the HTTPS port expires; `None` without one.
-    pub(crate) fn serving_certificate_expiry(&self) -> Option<SystemTime> {
-        let seconds = u64::try_from(self.serving_certificate.get(&[])?.get()).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    /// The validity of the certificate of the HTTPS port; `None` without one.
+    pub(crate) fn serving_certificate_validity(&self) -> Option<CertificateValidity> {
+        let get = |gauge: &Gauge| u64::try_from(gauge.get()).ok().map(Duration::from_secs);
+        let ends = get(&*self.serving_certificate.get(&[])?)?;
+        let lifetime = get(&*self.serving_certificate_lifetime.get(&[])?)?;
+        Some(CertificateValidity { ends: SystemTime::UNIX_EPOCH.checked_add(ends)?, lifetime })
     }
 
     /// Creates a series of each metric.
@@ -90,7 +97,7 @@ impl ProxyMetrics {
     pub(crate) fn sample(&self) {
         self.request("", 200, 0, Duration::ZERO);
         self.relist("");
-        self.serving_certificate(0);
+        self.serving_certificate(CertificateValidity { ends: SystemTime::UNIX_EPOCH, lifetime: Duration::ZERO });
     }
 
     /// Registers all metrics under their exported names.
@@ -121,6 +128,12 @@ impl ProxyMetrics {
             "weir_serving_certificate_expiration_timestamp_seconds",
             "Expiry of the certificate of the HTTPS port, as Unix time",
             self.serving_certificate.clone(),
+        );
+        registry.register_with_unit(
+            "weir_serving_certificate_lifetime",
+            "Time for which the certificate of the HTTPS port is valid in all",
+            Unit::Seconds,
+            self.serving_certificate_lifetime.clone(),
         );
     }
 }

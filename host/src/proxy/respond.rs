@@ -148,6 +148,10 @@ pub(super) enum StatusError {
     /// 503 with Retry-After: the first filter set is not ready.
     #[error("weir is starting: the filters that may match this request are not ready yet")]
     Starting,
+    /// 429 with Retry-After: a watch begins while the daemon stops. It would end before its first event, and client-go lists
+    /// again after such a watch, but only tries again after this response, as after that of a kube-apiserver that stops.
+    #[error("weir is stopping: watch again in a moment")]
+    Stopping,
     /// 505: the list does not fit into the buffer for HTTP/1.0 clients, which cannot detect an aborted body.
     #[error("the list is too large for HTTP/1.0, where a client cannot detect a truncated response: use HTTP/1.1")]
     OldClient,
@@ -211,7 +215,7 @@ impl StatusError {
             }
             Self::Head(error) => error.code(),
             Self::Certificate(_) => StatusCode::UNAUTHORIZED,
-            Self::TooManyRequests(_) | Self::OverShare(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests(_) | Self::OverShare(_) | Self::Stopping => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host(_)
             | Self::Page(_)
@@ -297,7 +301,11 @@ impl StatusError {
     /// with this header only, and sleeps inside the call: an outage has none.
     fn retry_after(&self) -> Option<u16> {
         match self {
-            Self::Starting | Self::TooManyRequests(_) | Self::OverShare(_) | Self::TooLargeVersion { .. } => Some(1),
+            Self::Starting
+            | Self::Stopping
+            | Self::TooManyRequests(_)
+            | Self::OverShare(_)
+            | Self::TooLargeVersion { .. } => Some(1),
             _ => None,
         }
     }

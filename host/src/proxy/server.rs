@@ -8,6 +8,7 @@ pub(super) mod client_certificate;
 pub(super) mod client_trust;
 mod client_verifier;
 pub(super) mod connection_lists;
+pub(super) mod drain;
 pub(super) mod head_guard;
 pub(super) mod listener;
 pub(super) mod log_limit;

@@ -82,12 +82,15 @@ impl Proxy {
             Err(error) => {
                 let (component, code) = (client_component(request.headers()), error.code().as_u16());
                 self.clients.begin(component, false).answered(error.code());
-                self.failures.warn(
-                    "request refused",
-                    (&format_args!("{} {} of {}", request.method(), request.uri(), peer.address), component),
-                    Some(code),
-                    &error,
-                );
+                // Every stop ends the watches of all clients, who come back at once.
+                if !matches!(error, StatusError::Stopping) {
+                    self.failures.warn(
+                        "request refused",
+                        (&format_args!("{} {} of {}", request.method(), request.uri(), peer.address), component),
+                        Some(code),
+                        &error,
+                    );
+                }
                 let meter = Meter::new(self.metrics.clone(), "refused", started);
                 return meter.attach(error.response(Encoding::for_errors(request.headers())));
             }
@@ -286,6 +289,9 @@ impl Proxy {
             return Err(StatusError::Method);
         }
         let parsed = RequestInfo::parse(request.method(), request.uri())?;
+        if self.tasks.is_stopping() && parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch) {
+            return Err(StatusError::Stopping);
+        }
         let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
         let component = client_component(request.headers()).to_owned();
         let caller = self.identify(request, &parsed, peer).await?;

@@ -25,6 +25,7 @@ mod aside;
 mod cache;
 mod cluster;
 mod commit;
+mod commit_times;
 mod conditions;
 mod config;
 mod copying;
@@ -50,7 +51,7 @@ mod values;
 mod waiting;
 
 pub use self::cache::{DiskCache, PersistHandle};
-pub use self::conditions::DiskCondition;
+pub use self::conditions::{DiskCondition, sample_conditions};
 pub use self::config::{Confidentiality, DiskConfig, StoreName, is_watch_cache};
 pub use self::error::{DiskError, DiskUnusable};
 pub use self::metrics::DiskMetrics;

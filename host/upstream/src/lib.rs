@@ -57,6 +57,7 @@ mod watched_files;
 mod workers;
 
 pub use back_off::{BackOff, jitter};
+pub use certificates::CertificateValidity;
 pub use connect::SetupError;
 pub use connectivity::{Connectivity, Reconnects};
 pub use decoded_body::{DecodedBody, ResponseBodyError};

@@ -9,7 +9,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -62,6 +62,8 @@ pub(super) struct Server {
     condition: AtomicU8,
     /// The number of answers in a row while the server is down.
     answers: AtomicU32,
+    /// Whether the last probe met a certificate of another name or CA: another machine has the address.
+    is_stranger: AtomicBool,
     /// Why a peer did not relay, since it last had to.
     reason: Mutex<String>,
     /// When the server went down, for reports only.
@@ -240,6 +242,7 @@ impl Server {
             condition: AtomicU8::new(if relay.is_none() { Condition::Up } else { Condition::Down } as u8),
             answers: AtomicU32::new(0),
             relay,
+            is_stranger: AtomicBool::new(false),
             reason: Mutex::default(),
             down_since: Mutex::default(),
             unanswered_probes: UnansweredProbes::default(),
@@ -286,7 +289,13 @@ impl Server {
             (Condition::Down, None) if self.relay.is_some() => ServerState::Standby,
             (Condition::Down, since) => ServerState::Down { since },
         };
-        ServerStatus { name: self.name.clone(), relay: self.relay.clone(), state }
+        let is_stranger = self.is_stranger.load(Ordering::Acquire);
+        ServerStatus { name: self.name.clone(), relay: self.relay.clone(), state, is_stranger }
+    }
+
+    /// Notes whether a probe met a certificate of another name or CA.
+    pub(super) fn note_stranger(&self, is_stranger: bool) {
+        self.is_stranger.store(is_stranger, Ordering::Release);
     }
 
     /// Notes why a peer does not relay. Returns whether that is news.

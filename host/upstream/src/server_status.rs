@@ -12,6 +12,8 @@ pub struct ServerStatus {
     pub relay: Option<Arc<str>>,
     /// Its state.
     pub state: ServerState,
+    /// Whether the last probe met a certificate of another name or CA: another machine has the address.
+    pub is_stranger: bool,
 }
 
 /// The state of a way to an API server.

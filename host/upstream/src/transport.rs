@@ -1,11 +1,11 @@
 //! The connections of one identity to all servers, and the headers that carry its credential.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::{Request, Response};
 
-use crate::certificates::{self, Roots};
+use crate::certificates::{self, CertificateValidity, Roots};
 use crate::connect::{Connector, Credential, Protocols, SetupError};
 use crate::dial::Dialer;
 use crate::error::SendError;
@@ -27,8 +27,8 @@ pub(super) struct Transport {
     trust: Arc<str>,
     /// The CA bundle.
     pub(super) roots: Roots,
-    /// When the client certificate expires, if there is one.
-    pub(super) expires: Option<SystemTime>,
+    /// The validity of the client certificate, if there is one.
+    pub(super) validity: Option<CertificateValidity>,
 }
 
 /// The connections to one server, by purpose.
@@ -46,8 +46,8 @@ impl Transport {
     /// Creates a transport with the credential of a configuration, including its client certificate.
     pub(super) fn new(config: &kube::Config, servers: &Servers, timeout: Duration) -> Result<Self, SetupError> {
         let credential = Some(Credential::new(config)?);
-        let expires = certificates::expiry(config);
-        Ok(Self { credential, expires, ..Self::without_headers(config, servers, timeout)? })
+        let validity = certificates::validity(config);
+        Ok(Self { credential, validity, ..Self::without_headers(config, servers, timeout)? })
     }
 
     /// Creates a transport that adds no headers.
@@ -63,7 +63,7 @@ impl Transport {
             (None, Some(_)) => "the CA bundle of its kubeconfig".to_owned(),
             (None, None) => "the system's CA bundle".to_owned(),
         };
-        Ok(Self { servers, credential: None, trust: trust.into(), roots: Roots::of(config), expires: None })
+        Ok(Self { servers, credential: None, trust: trust.into(), roots: Roots::of(config), validity: None })
     }
 
     /// Drops the pooled connections to a server. The next request connects again; open streams continue undisturbed.

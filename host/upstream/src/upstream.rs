@@ -64,6 +64,8 @@ pub struct Upstream {
     daemon: ArcSwap<Transport>,
     /// Why the daemon has no credential, if it has none.
     daemon_unusable: ArcSwapOption<String>,
+    /// The servers that the daemon's configuration names now, if they are others than these.
+    named_now: ArcSwapOption<String>,
     /// For [`Identity::Node`].
     node: ArcSwap<NodeCredential>,
     role: ServerRole,
@@ -128,6 +130,7 @@ impl Upstream {
             passthrough: ArcSwap::from_pointee(passthrough),
             daemon: ArcSwap::from_pointee(Transport::new(&config.upstream, &servers, timeout)?),
             daemon_unusable: ArcSwapOption::new(config.unusable.clone().map(Arc::new)),
+            named_now: ArcSwapOption::empty(),
             node: ArcSwap::from_pointee(node),
             role: config.role,
             trace_context: config.trace_context,

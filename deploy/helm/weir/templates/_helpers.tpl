@@ -55,7 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Whether the daemon puts the pod address on an interface: the kernel gives NET_ADMIN in a container to root only. */}}
+{{/* Whether the daemon puts the pod address on an interface, for which it needs NET_ADMIN. */}}
 {{- define "weir.addsAddress" -}}
 {{- if and .Values.podAddress .Values.podInterface }}true{{ end }}
 {{- end }}
@@ -121,9 +121,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The same user with a pod address and without. The kernel gives NET_ADMIN in a container to root only, and the host's folders
+and kubeconfigs are root's: another user could neither create the cache nor use one that root has left. */}}
 {{- define "weir.podSecurity" -}}
-runAsUser: {{ if include "weir.addsAddress" . }}0{{ else }}65532{{ end }}
-runAsGroup: {{ if include "weir.addsAddress" . }}0{{ else }}65532{{ end }}
+runAsUser: 0
+runAsGroup: 0
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 

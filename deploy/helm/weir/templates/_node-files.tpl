@@ -85,6 +85,7 @@ CacheDirectory=weir
 CacheDirectoryMode=0700
 StateDirectory=weir
 StateDirectoryMode=0700
+# systemd copies these files at the start alone: after a change of one, `systemctl restart weir.service`, see README.md.
 LoadCredential=kubeconfig:/etc/weir/kubeconfig
 {{- if .Values.clientCA.enabled }}
 LoadCredential=client-ca.crt:/etc/kubernetes/pki/ca.crt

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;
 use x509_cert::der::Decode as _;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
+
+use weir_upstream::CertificateValidity;
 
 /// Validity and names of the first certificate of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,16 +44,10 @@ impl CertificateInfo {
         names.iter().filter_map(name).collect()
     }
 
-    /// The end of its validity, as Unix time.
+    /// Its validity.
     #[must_use]
-    pub fn expiry(&self) -> u64 {
-        self.not_after.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
-    }
-
-    /// The length of its validity.
-    #[must_use]
-    pub fn lifetime(&self) -> Duration {
-        self.not_after.duration_since(self.not_before).unwrap_or_default()
+    pub fn validity(&self) -> CertificateValidity {
+        CertificateValidity::between(self.not_before, self.not_after)
     }
 }
 
@@ -69,6 +65,8 @@ fn name(name: &GeneralName) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
     use super::*;
@@ -81,7 +79,8 @@ mod tests {
         let certificate = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let info = CertificateInfo::of(certificate.der()).unwrap();
         assert_eq!(info.names, BTreeSet::from(names));
-        assert_eq!((info.lifetime(), info.expiry()), (Duration::from_secs(2 * 86_400), 1_704_240_000));
+        let ends = SystemTime::UNIX_EPOCH + Duration::from_secs(1_704_240_000);
+        assert_eq!(info.validity(), CertificateValidity { ends, lifetime: Duration::from_secs(2 * 86_400) });
         assert_eq!(CertificateInfo::of(&CertificateDer::from(vec![1, 2, 3])), None);
     }
 }

@@ -17,8 +17,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::client_certificate::Subject;
 use super::client_trust::ClientCertificate;
@@ -32,6 +33,7 @@ use crate::connections::{Connection, ConnectionPeer, Connections, NotAdmitted, p
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::respond::StatusError;
+use crate::sockets::Listener;
 use weir_kube::Encoding;
 use weir_upstream::{Tasks, error_report};
 
@@ -74,13 +76,16 @@ pub(in crate::proxy) struct Peer {
     certificate: Option<Arc<ClientCertificate>>,
     /// An upgraded stream keeps it by a clone of the peer.
     pub(in crate::proxy) connection: Connection,
+    /// While it is held, ports that outlive the daemon go on accepting. `None` if the connection came after the stop.
+    _hold: Option<TaskTrackerToken>,
     pub(in crate::proxy) lists: Arc<ConnectionLists>,
 }
 
 impl Peer {
     /// The client of a connection without TLS. `local` is the address that it connected to.
     pub(in crate::proxy) fn plain(address: SocketAddr, local: Option<SocketAddr>, connection: Connection) -> Self {
-        Self { address, local, uid: Arc::default(), certificate: None, connection, lists: Arc::default() }
+        let (uid, lists) = (Arc::default(), Arc::default());
+        Self { address, local, uid, certificate: None, connection, _hold: None, lists }
     }
 
     /// The user and groups of the client certificate, if the client sent one.
@@ -120,18 +125,18 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for TaskExecutor {
     }
 }
 
-/// Accepts connections until the daemon stops.
-pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, tls: Option<Arc<ServerTls>>) {
-    let tasks = proxy.tasks.clone();
-    let max = proxy.max_connections;
+/// Accepts connections until the port ends ([`Drain::port_ends`](super::drain::Drain::port_ends)).
+pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: Listener, tls: Option<Arc<ServerTls>>) {
+    let Listener { socket: listener, is_inherited } = listener;
+    let (draining, max) = (proxy.clone(), proxy.max_connections);
+    let mut end = pin!(draining.drain.port_ends(&draining.tasks, is_inherited));
     let port = Port { proxy, tls, connections: Connections::new(max) };
-    let mut stopping = pin!(tasks.stopping());
     let mut waiting = WaitingClients::default();
     loop {
         let oldest = waiting.until();
         let given_up = async { tokio::time::sleep_until(oldest.unwrap_or_else(Instant::now)).await };
         let accepted = tokio::select! {
-            () = &mut stopping => break,
+            () = &mut end => break,
             accepted = listener.accept() => accepted,
             () = port.connections.freed(), if oldest.is_some() => {
                 port.serve_waiting(&mut waiting);
@@ -156,6 +161,10 @@ pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: TcpListener, t
         }
     }
     port.serve_waiting(&mut waiting);
+    if is_inherited {
+        // The backlog is for the next daemon.
+        return;
+    }
     // Clients in the backlog have an open connection, which closing the socket would reset.
     while let Some(Ok((stream, address))) = listener.accept().now_or_never()
         && let peer = ConnectionPeer::of(address, stream.local_addr().ok())
@@ -209,7 +218,8 @@ fn serve(
     connection: Connection,
 ) {
     let _ = stream.set_nodelay(true);
-    let peer = Peer::plain(address, stream.local_addr().ok(), connection);
+    let hold = (!proxy.tasks.is_stopping()).then(|| proxy.drain.hold());
+    let peer = Peer { _hold: hold, ..Peer::plain(address, stream.local_addr().ok(), connection) };
     let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
     // The runtime that serves the stream must register it, not this one.
     match stream.into_std() {
@@ -272,8 +282,7 @@ async fn serve_http<S>(proxy: Arc<Proxy>, stream: S, peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let drain = proxy.drain;
-    let tasks = proxy.tasks.clone();
+    let (draining, tasks) = (proxy.clone(), proxy.tasks.clone());
     let (address, connection) = (peer.address, peer.connection.clone());
     let mut active = connection.active();
     let own = Arc::<OwnAnswers>::default();
@@ -316,7 +325,7 @@ where
         }
         () = tasks.stopping() => {
             let ended = tokio::select! {
-                ended = tokio::time::timeout(drain, shut_down(served, &mut active)) => ended,
+                ended = tokio::time::timeout_at(draining.drain.deadline(), shut_down(served, &mut active)) => ended,
                 () = quiet(&connection, &answers) => {
                     tracing::debug!(%address, "connection closed before the head of a request was complete");
                     return;
@@ -325,7 +334,8 @@ where
             match ended {
                 Ok(ended) => ended,
                 Err(_) => {
-                    tracing::info!(%address, timeout = ?drain, "connection closed: its requests did not finish within the drain timeout");
+                    let timeout = draining.drain.timeout();
+                    tracing::info!(%address, ?timeout, "connection closed: its requests did not finish within the drain timeout");
                     return;
                 }
             }

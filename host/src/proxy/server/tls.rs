@@ -212,8 +212,8 @@ fn read(
             (builder.with_client_cert_verifier(verifier.clone()), Some(verifier))
         }
     };
-    let expiry =
-        pair.as_ref().and_then(|(chain, _)| chain.first()).and_then(CertificateInfo::of).map(|info| info.expiry());
+    let validity =
+        pair.as_ref().and_then(|(chain, _)| chain.first()).and_then(CertificateInfo::of).map(|info| info.validity());
     let mut config = match pair {
         Some((chain, key)) => builder.with_single_cert(chain, key).map_err(invalid_pair)?,
         // A resolver without certificates, which fails each handshake.
@@ -225,8 +225,8 @@ fn read(
     }
     config.time_provider = Arc::new(CertificateClock);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    if let Some(expiry) = expiry {
-        metrics.serving_certificate(expiry);
+    if let Some(validity) = validity {
+        metrics.serving_certificate(validity);
     }
     Ok((config, verifier))
 }

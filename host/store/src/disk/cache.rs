@@ -121,10 +121,16 @@ impl DiskCache {
         self.reading.on_disk.get(name)
     }
 
+    /// The path of the file, for messages.
+    #[must_use]
+    pub fn file(&self) -> String {
+        self.reading.file_name()
+    }
+
     /// What is wrong with the file now: names and lines for an operator.
     #[must_use]
     pub fn conditions(&self) -> Vec<DiskCondition> {
-        self.reading.conditions.get()
+        self.reading.conditions()
     }
 
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another

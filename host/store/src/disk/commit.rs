@@ -200,8 +200,11 @@ impl DiskState {
                     (Some(_), Err(_)) => batch.remove_value(name)?,
                 }
             }
+            reading.times.begin();
             Ok(written)
-        })?;
+        });
+        self.reading.times.end(self.config.commit_interval);
+        let written = written?;
         if let Some(index) = &mut self.index {
             sizes.iter().for_each(|(name, size)| index.resize(name, *size));
         }

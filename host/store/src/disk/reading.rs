@@ -9,7 +9,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::aside::Aside;
-use super::conditions::Conditions;
+use super::commit_times::CommitTimes;
+use super::conditions::{Conditions, DiskCondition};
 use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::database::{Database, open_storage};
 use super::error::DiskError;
@@ -42,6 +43,8 @@ pub(super) struct Reading {
     pub(super) on_disk: StoresOnDisk,
     /// What is wrong with the file.
     pub(super) conditions: Conditions,
+    /// How long commits take.
+    pub(super) times: CommitTimes,
     /// The values that wait for a commit, for callers that must not wait for the file.
     pub(super) waiting: Mutex<WaitingValues>,
     /// The values that a commit writes.
@@ -92,9 +95,20 @@ impl Reading {
             restored: Mutex::default(),
             on_disk: StoresOnDisk::default(),
             conditions: Conditions::default(),
+            times: CommitTimes::default(),
             waiting: Mutex::default(),
             writing: Mutex::default(),
         }
+    }
+
+    pub(super) fn file_name(&self) -> String {
+        self.config.file_name()
+    }
+
+    /// What is wrong with the file, and whether its disk is slow.
+    pub(super) fn conditions(&self) -> Vec<DiskCondition> {
+        let slow = self.times.condition(&self.file_name(), self.config.commit_interval);
+        self.conditions.get().into_iter().chain(slow).collect()
     }
 
     /// Reads come from this file from now on. It is verified.

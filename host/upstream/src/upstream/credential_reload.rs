@@ -14,6 +14,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::config::without_credential;
 use super::{NodeCredential, Upstream};
+use crate::certificates::CertificateValidity;
 use crate::clock;
 use crate::transport::Transport;
 use crate::{ServerConfig, ServerSource, SetupError, SourceError, WatchedFiles, error_report, jitter};
@@ -41,14 +42,14 @@ pub enum FirstLoad {
 }
 
 impl Upstream {
-    /// When the client certificates of the daemon and of the node expire; `None` for one that has none.
+    /// The validity of the client certificates of the daemon and of the node; `None` for one that has none.
     #[must_use]
-    pub fn certificate_expiry(&self) -> [(&'static str, Option<SystemTime>); 2] {
+    pub fn certificate_validity(&self) -> [(&'static str, Option<CertificateValidity>); 2] {
         let node = match &**self.node.load() {
-            NodeCredential::Usable(transport) => transport.expires,
+            NodeCredential::Usable(transport) => transport.validity,
             NodeCredential::Unusable(_) | NodeCredential::None => None,
         };
-        [("daemon", self.daemon.load().expires), ("node", node)]
+        [("daemon", self.daemon.load().validity), ("node", node)]
     }
 
     /// The CA certificates that verify API servers now; `None` if they are those of the system, or not readable.
@@ -84,15 +85,17 @@ impl Upstream {
                 Err(SourceError::ExecPlugin { .. }) => Some(clock::now() + jitter(2 * EXEC_INTERVAL)),
                 Err(_) => renewal.map(|_| clock::now() + jitter(2 * EXEC_INTERVAL)),
             };
-            let result = match loaded {
+            if let (ReloadedCredential::Daemon, Ok(loaded)) = (which, &loaded) {
+                self.named_now.store(self.others(&loaded.servers).map(Arc::new));
+            }
+            let result = match (loaded, self.named_now()) {
                 // Connections, probes and metrics belong to the servers known at startup. The credential may be meant for
                 // another cluster, so Weir must not send it to these. The node credential always goes to these servers.
-                Ok(loaded) if which == ReloadedCredential::Daemon && !self.servers.matches(&loaded.servers) => {
-                    let urls: Vec<_> = loaded.servers.iter().map(ToString::to_string).collect();
-                    Err(format!("the API server changed to {}, which requires a restart", urls.join(", ")))
+                (Ok(_), Some(others)) if which == ReloadedCredential::Daemon => {
+                    Err(format!("the API server changed to {others}, which requires a restart"))
                 }
-                Ok(loaded) => self.replace(which, &loaded.config).map_err(|error| error_report(&error)),
-                Err(error) => Err(error_report(&error)),
+                (Ok(loaded), _) => self.replace(which, &loaded.config).map_err(|error| error_report(&error)),
+                (Err(error), _) => Err(error_report(&error)),
             };
             match result {
                 Ok(()) => {
@@ -117,6 +120,19 @@ impl Upstream {
                 paths = new_paths;
             }
         }
+    }
+
+    /// The servers that the daemon's configuration names since it has changed, if they are others than those that this client has
+    /// since the start.
+    #[must_use]
+    pub fn named_now(&self) -> Option<Arc<String>> {
+        self.named_now.load_full()
+    }
+
+    /// These servers, if they are others than those of this client.
+    fn others(&self, servers: &[http::Uri]) -> Option<String> {
+        let names = || servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        (!self.servers.matches(servers)).then(names)
     }
 
     /// Replaces a credential for all new requests.

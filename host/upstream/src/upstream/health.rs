@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Upstream;
 use crate::clock;
+use crate::error::certificate_error;
 use crate::request::no_request_body;
 use crate::server::{Condition, Probe};
 use crate::user_agent::set_user_agent;
@@ -180,6 +181,7 @@ impl Upstream {
         if let Ok(Ok((_, Some(told)))) = &result {
             self.note_time(index, *told).await;
         }
+        server.note_stranger(matches!(&result, Ok(Err(error)) if is_of_stranger(error)));
         let result = result.map(|answered| answered.map(|(status, _)| status).map_err(|error| error_report(&error)));
         let probe = Probe::after(*last_probe, matches!(&result, Ok(Ok(status)) if !status.is_server_error()));
         *last_probe = Some(probe);
@@ -272,4 +274,12 @@ impl Upstream {
             self.disconnect(index);
         }
     }
+}
+
+/// Whether a certificate is not that of the server, apart from its time.
+fn is_of_stranger(error: &UpstreamError) -> bool {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    certificate_error(error).is_some_and(|error| {
+        !matches!(error, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
+    })
 }

@@ -185,3 +185,27 @@ fn a_flipped_bit_is_never_read_before_the_file_is_verified() {
     }
     assert!(read > cases / 2 && read < cases, "{read}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_hangs_for_a_minute_makes_the_disk_slow_and_a_quick_one_ends_that() {
+    let storage = MemoryStorage::new(Vec::new());
+    let (cache, _handle, followed) = filled(&storage).await;
+    let is_slow = || cache.conditions().iter().any(|condition| condition.name == "slow-disk");
+    storage.sync.shut(true);
+    put(&followed, "a", 10);
+    let hanging = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.flush().await }
+    });
+    let reached = storage.clone();
+    tokio::task::spawn_blocking(move || reached.sync.reached()).await.unwrap();
+    assert!(!is_slow());
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(is_slow(), "while the thread that commits still waits");
+    storage.sync.shut(false);
+    hanging.await.unwrap();
+    assert!(is_slow(), "nothing was quicker since");
+    put(&followed, "a", 11);
+    cache.flush().await;
+    assert!(!is_slow());
+}
