@@ -36,6 +36,7 @@ mod behaviour {
     mod kubelet_offline;
     mod last_good;
     mod list;
+    mod lives;
     mod local_status;
     mod lookups;
     mod misfits;

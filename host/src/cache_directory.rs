@@ -14,8 +14,8 @@ use crate::config::ServeConfig;
 /// The permissions of group and others to write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Returns the cache directory of the daemon. Where a full or read-only disk has none, the daemon runs as without one: a cache is no
-/// reason not to serve.
+/// Returns the cache directory of the daemon. Where a full or read-only disk has none, or this user may not reach it, the daemon
+/// runs as without one: a cache is no reason not to serve.
 ///
 /// # Errors
 /// As [`cache_directory`].
@@ -23,7 +23,7 @@ pub(crate) fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<(Pa
     let Some(path) = config.cache_dir.clone() else { return cache_directory(None) };
     match cache_directory(Some(path.clone())) {
         Err(error) if is_of_disk(error.kind()) => {
-            tracing::error!(%error, "the cache directory cannot be created, nothing is kept on disk until a restart");
+            tracing::error!(%error, "the cache directory cannot be used, nothing is kept on disk until a restart");
             (config.cache_dir, config.disk_cache) = (None, None);
             cache_directory(None)
         }
@@ -32,7 +32,8 @@ pub(crate) fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<(Pa
 }
 
 fn is_of_disk(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(kind, ReadOnlyFilesystem | StorageFull | QuotaExceeded | PermissionDenied)
 }
 
 /// Returns the cache directory, or a temporary one that is removed when the process ends.

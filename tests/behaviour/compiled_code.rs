@@ -18,7 +18,7 @@ async fn modules_are_compiled_in_memory_while_the_disk_is_read_only_or_full() {
     let server = edge().await;
     for (state, fill) in [("ro", false), ("rw", true)] {
         let folder = tempfile::tempdir().unwrap();
-        let mount = Mount(folder.path());
+        let mount = Mount(folder.path().to_owned());
         mount.run("size=1m,mode=0700");
         if fill {
             let mut filler = std::fs::File::create(folder.path().join("filler")).unwrap();
@@ -45,14 +45,14 @@ async fn a_cache_directory_that_a_read_only_disk_does_not_have_stops_nothing() {
     }
     let server = edge().await;
     let folder = tempfile::tempdir().unwrap();
-    let mount = Mount(folder.path());
+    let mount = Mount(folder.path().to_owned());
     mount.run("size=1m,mode=0700");
     mount.remount("ro");
     let cache = folder.path().join("cache");
     let setup = Setup::new(server.url()).cached().on_disk(&cache);
     let weir = setup.filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     assert_eq!(weir.client("kube-proxy").names(SERVICES).await, ["dashboard", "kubernetes", "web"]);
-    let line = weir.logged("the cache directory cannot be created").await;
+    let line = weir.logged("the cache directory cannot be used").await;
     assert_eq!(
         (&line["level"], &line["fields"]["path"]),
         (&"ERROR".into(), &cache.display().to_string().into()),

@@ -1,6 +1,6 @@
 //! What is on disk does not fit this start: nothing is lost of it, and the next start that fits serves it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine as _;
@@ -94,9 +94,9 @@ async fn a_node_that_the_cluster_does_not_have_is_logged() {
 }
 
 /// A file system of its own, while it lives.
-pub(super) struct Mount<'a>(pub(super) &'a Path);
+pub(super) struct Mount(pub(super) PathBuf);
 
-impl Mount<'_> {
+impl Mount {
     pub(super) fn run(&self, options: &str) {
         let path = self.0.display().to_string();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs", &path]).status().unwrap();
@@ -107,11 +107,18 @@ impl Mount<'_> {
         let path = self.0.display().to_string();
         assert!(Command::new("mount").args(["-o", &format!("remount,{options}"), &path]).status().unwrap().success());
     }
+
+    /// Returns whether it is mounted so now: while a process writes, it stays writable.
+    pub(super) fn try_remount(&self, options: &str) -> bool {
+        let path = self.0.display().to_string();
+        let output = Command::new("mount").args(["-o", &format!("remount,{options}"), &path]).output();
+        output.unwrap().status.success()
+    }
 }
 
-impl Drop for Mount<'_> {
+impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
@@ -123,7 +130,7 @@ async fn a_disk_that_is_read_only_or_full_is_read() {
     }
     for (state, fill) in [("ro", false), ("rw", true)] {
         let folder = tempfile::tempdir().unwrap();
-        let mount = Mount(folder.path());
+        let mount = Mount(folder.path().to_owned());
         mount.run("size=64m,mode=0700");
         let cache = folder.path().join("cache");
         let (_server, mut link, kept) = offline(&cache).await;

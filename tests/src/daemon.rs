@@ -27,6 +27,7 @@ pub struct Setup {
     socket: Option<OwnedFd>,
     network: Option<String>,
     open_files: Option<(u32, u32)>,
+    uid: Option<u32>,
 }
 
 /// A running daemon. Dropping it kills the process.
@@ -74,7 +75,7 @@ impl Setup {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
         let (program, arguments, environment) = (built::weir(), Vec::new(), Vec::new());
-        Self { program, arguments, environment, folder, socket: None, network: None, open_files: None }
+        Self { program, arguments, environment, folder, socket: None, network: None, open_files: None, uid: None }
     }
 
     fn upstream(flag: &str, value: &str) -> Self {
@@ -235,6 +236,15 @@ impl Setup {
         self
     }
 
+    /// Runs the daemon as another user, who can read its folder.
+    #[must_use]
+    pub fn user(mut self, uid: u32) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(self.folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        self.uid = Some(uid);
+        self
+    }
+
     /// Passes a socket to the daemon, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
@@ -281,6 +291,9 @@ impl Setup {
                 command
             }
         };
+        if let Some(uid) = this.uid {
+            command.uid(uid).gid(uid);
+        }
         let mut child = command
             .arg("serve")
             .args(&this.arguments)
@@ -473,7 +486,7 @@ impl Daemon {
                     return hit;
                 }
                 if lines.changed().await.is_err() {
-                    std::future::pending::<()>().await;
+                    panic!("the daemon has ended, and its log has no line with {text:?}:\n{}", self.log_text());
                 }
             }
         };
@@ -547,6 +560,7 @@ impl Daemon {
             socket: None,
             network: self.network,
             open_files: None,
+            uid: None,
         }
     }
 

@@ -20,7 +20,8 @@ impl Link {
     /// # Panics
     /// No port can be had.
     pub async fn to(server: &ApiServer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // While it is down, nothing else takes its port: connections leave from another address.
+        let listener = TcpListener::bind("127.0.0.2:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut link = Self { address, server: server.address(), connections: JoinSet::new() };
         link.serve(listener);
@@ -31,6 +32,11 @@ impl Link {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Leads to another API server from the next [`Link::up`] on.
+    pub fn lead_to(&mut self, server: &ApiServer) {
+        self.server = server.address();
     }
 
     fn serve(&mut self, listener: TcpListener) {

@@ -1,9 +1,10 @@
-/* A machine with a bad clock and a full or slow disk, for one process: preloaded, it shifts the wall clock, and fails or delays
- * writes.
+/* A machine with a bad clock and a full, slow or broken disk, for one process: preloaded, it shifts the wall clock, and fails or
+ * delays writes.
  *
- * WEIR_TEST_MACHINE names a file of three 64-bit integers, which the test changes while the process runs: the seconds that
- * the wall clock is ahead, whether the disk is full, and the milliseconds that an fsync takes. Only files below WEIR_TEST_DISK are on that disk. Files get no
- * longer, and no bytes are written: worse than a real disk, on which blocks that a file has can be written. */
+ * WEIR_TEST_MACHINE names a file of four 64-bit integers, which the test changes while the process runs: the seconds that the
+ * wall clock is ahead; whether writes fail, 1 because the disk is full, 2 with EIO; the milliseconds that an fsync takes; and
+ * whether it fails with EIO. Only files below WEIR_TEST_DISK are on that disk. Files get no longer, and no bytes are written:
+ * worse than a real disk, on which blocks that a file has can be written. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,6 +23,7 @@ struct machine {
     volatile int64_t ahead;
     volatile int64_t full;
     volatile int64_t sync;
+    volatile int64_t sync_fails;
 };
 
 static const struct machine normal;
@@ -57,26 +59,29 @@ static int on_disk(int file) {
 static int full(int file) {
     if (!machine->full || !on_disk(file))
         return 0;
-    errno = ENOSPC;
+    errno = machine->full == 2 ? EIO : ENOSPC;
     return 1;
 }
 
-static void delay(int file) {
+/* Whether it fails. */
+static int delay(int file) {
     if (machine->sync && on_disk(file))
         for (int64_t waited = 0; waited < machine->sync; waited += 5)
             usleep(5000);
+    if (!machine->sync_fails || !on_disk(file))
+        return 0;
+    errno = EIO;
+    return 1;
 }
 
 int fsync(int file) {
     REAL(fsync);
-    delay(file);
-    return real(file);
+    return delay(file) ? -1 : real(file);
 }
 
 int fdatasync(int file) {
     REAL(fdatasync);
-    delay(file);
-    return real(file);
+    return delay(file) ? -1 : real(file);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {

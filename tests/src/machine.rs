@@ -1,4 +1,4 @@
-//! A machine whose wall clock jumps and whose disk is full or slow, for one daemon: `machine.c`, preloaded into its process.
+//! A machine whose wall clock jumps and whose disk is full, slow or broken, for one daemon: `machine.c`, preloaded into its process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -39,6 +39,7 @@ impl Machine {
         machine.put_clock_ahead(0);
         machine.put_disk_full(false);
         machine.put_sync(Duration::ZERO);
+        machine.put_sync_fails(false);
         Some(machine)
     }
 
@@ -66,5 +67,15 @@ impl Machine {
     /// Sets whether the disk is full.
     pub fn put_disk_full(&self, full: bool) {
         self.state.write_all_at(&i64::from(full).to_ne_bytes(), 8).unwrap();
+    }
+
+    /// Sets whether each write fails with EIO. The disk is not full then.
+    pub fn put_writes_fail(&self, fail: bool) {
+        self.state.write_all_at(&(2 * i64::from(fail)).to_ne_bytes(), 8).unwrap();
+    }
+
+    /// Sets whether each fsync fails with EIO.
+    pub fn put_sync_fails(&self, fail: bool) {
+        self.state.write_all_at(&i64::from(fail).to_ne_bytes(), 24).unwrap();
     }
 }

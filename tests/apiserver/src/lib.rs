@@ -61,6 +61,6 @@ pub use catalog::Resource;
 pub use fault::{Action, Broken, End};
 pub use record::{Certificate, Recorded};
 pub use server::{ApiServer, Builder, ServerStartError};
-pub use store::{ObjectStore, StoreError};
+pub use store::{Backup, ObjectStore, StoreError};
 pub use stream::PodLog;
 pub use tls::ServerTlsError;

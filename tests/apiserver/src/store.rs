@@ -16,10 +16,12 @@ pub(crate) use self::history::{Event, ObjectChange};
 pub(crate) use self::object::{Key, StoredObject, prefix};
 use crate::catalog::{Catalog, Resource};
 
+mod backup;
 mod direct;
 mod history;
 mod object;
 
+pub use self::backup::Backup;
 pub use self::direct::StoreError;
 
 /// All objects of the server. Clients see the changes of a test as if another client had made them.

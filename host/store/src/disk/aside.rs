@@ -128,10 +128,13 @@ impl Aside {
     }
 }
 
-/// Renames what may be a folder to what may be a file.
+/// Renames a file or a folder in place of an earlier one, which may be a folder or a file.
 fn set_aside(from: &Path, to: &Path) -> io::Result<()> {
-    if std::fs::symlink_metadata(from)?.is_dir() && !to.is_dir() && to.exists() {
-        std::fs::remove_file(to)?;
+    let is_folder = std::fs::symlink_metadata(from)?.is_dir();
+    match std::fs::symlink_metadata(to) {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(to)?,
+        Ok(_) if is_folder => std::fs::remove_file(to)?,
+        _ => {}
     }
     std::fs::rename(from, to)
 }

@@ -52,7 +52,21 @@ pub(super) fn open(
         tracing::info!(file = %back.display(), "a watch cache that was set aside fits, and is used again");
     }
     let database = Database::open(open_storage(&*config.storage)?, metrics.clone(), !is_verified)?;
+    if is_unused(&database)?
+        && let Some(back) = fitting(config, metrics, cluster)
+    {
+        // Whoever created the file came no further.
+        database.close();
+        std::fs::rename(&back, &config.path)?;
+        tracing::info!(file = %back.display(), "a watch cache that was set aside fits, and is used again");
+        return open_storage_of(config, &config.storage, metrics, cluster);
+    }
     identified(database, config, cluster)
+}
+
+/// Whether a file was created, and nothing was written to it.
+fn is_unused(database: &Database) -> Result<bool, DiskError> {
+    Ok(database.meta("format")?.is_none() && database.meta("node")?.is_none())
 }
 
 /// Verifies the file without a change of it. It can be read then.
@@ -61,7 +75,12 @@ pub(super) fn verify(
     metrics: &Arc<DiskMetrics>,
     cluster: Option<&str>,
 ) -> Result<Database, DiskError> {
-    Ok(open_storage_of(config, &config.readable, metrics, cluster)?.database)
+    let database = Database::open(open_storage(&*config.readable)?, metrics.clone(), true)?;
+    if is_unused(&database)? && fitting(config, metrics, cluster).is_some() {
+        database.close();
+        return Err(DiskError::Damaged("nothing was written to it, and another file fits".to_owned()));
+    }
+    Ok(identified(database, config, cluster)?.database)
 }
 
 /// Opens the file to read from it while it cannot be written, or one that was set aside or is of an earlier release, and fits. What
@@ -72,11 +91,17 @@ pub(super) fn open_readable(
     cluster: Option<&str>,
 ) -> Result<Opened, DiskError> {
     let read = |config: &DiskConfig| open_storage_of(config, &config.readable, metrics, cluster);
-    read(config).or_else(|error| {
+    let others = || {
         let aside = fitting(config, metrics, cluster).map(|path| config.of_file(path));
-        let mut others = aside.into_iter().chain(config.predecessors());
-        others.find_map(|other| read(&other).ok()).ok_or(error)
-    })
+        aside.into_iter().chain(config.predecessors()).find_map(|other| read(&other).ok())
+    };
+    let database = open_storage(&*config.readable).and_then(|it| Database::open(it, metrics.clone(), true));
+    let is_unused = database.as_ref().map_or(Ok(true), is_unused)?;
+    if is_unused && let Some(other) = others() {
+        database.into_iter().for_each(Database::close);
+        return Ok(other);
+    }
+    identified(database?, config, cluster).or_else(|error| others().ok_or(error))
 }
 
 fn open_storage_of(
@@ -196,7 +221,12 @@ pub(super) fn replace(
         create(config, metrics, cluster, &salvaged)?;
         return open_storage_of(config, &config.storage, metrics, cluster);
     }
-    let back = if is_damage {
+    // Of a file of which nothing is whole, there is nothing to lose by another one.
+    let has_nothing = salvaged.stores.is_empty() && salvaged.values.is_empty();
+    let fits = if is_damage && has_nothing { fitting(config, metrics, cluster) } else { None };
+    let back = if fits.is_some() {
+        fits
+    } else if is_damage {
         let new = config.of_file(aside.successor());
         create(&new, metrics, cluster, &salvaged)?;
         Some(new.path)

@@ -36,7 +36,7 @@ pub(crate) struct Event {
 }
 
 /// The ring.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct History {
     events: VecDeque<Event>,
     lost: u64,

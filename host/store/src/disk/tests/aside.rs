@@ -69,6 +69,51 @@ fn a_second_wrong_name_costs_nothing_either() {
     assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept));
 }
 
+/// Of a file of which nothing is whole, or that nothing was written to, nothing is lost by another one that fits.
+#[test]
+fn a_file_that_was_set_aside_takes_the_place_of_one_without_content() {
+    for content in [&b"not a database"[..], b""] {
+        let (folder, kept) = kept();
+        start(&folder, "localhost").commit(&[plain("services", &store(&["c"]))], false);
+        assert!(place(&folder, "node").exists());
+        std::fs::write(folder.path().join("cache/watch-cache.redb"), content).unwrap();
+        assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept.clone()), "{content:?}");
+        assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept), "{content:?}, from then on");
+    }
+}
+
+/// A daemon was killed after it had created the file.
+#[test]
+fn a_file_that_has_no_owner_yet_gives_way_to_one_that_was_set_aside() {
+    let (folder, kept) = kept();
+    drop(services(&mut start(&folder, "localhost")));
+    let file = folder.path().join("cache/watch-cache.redb");
+    std::fs::remove_file(&file).unwrap();
+    let config = DiskConfig::new(&folder.path().join("cache"), "edge-a");
+    let storage = crate::disk::database::open_storage(&*config.storage).unwrap();
+    crate::disk::database::Database::open(storage, Arc::default(), true).unwrap().close();
+    assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept));
+}
+
+/// What somebody has put where a file is to be set aside does not keep it from there.
+#[test]
+fn a_folder_in_the_place_of_a_file_that_is_set_aside_gives_way() {
+    let (folder, kept) = kept();
+    std::fs::create_dir_all(place(&folder, "node").join("more")).unwrap();
+    let other = store(&["c"]);
+    start(&folder, "localhost").commit(&[plain("services", &other)], false);
+    assert_eq!(services(&mut start(&folder, "localhost")), Some(model(&other.snapshot())));
+    assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept));
+    // Damaged twice, by folders.
+    for _ in 0..2 {
+        let file = folder.path().join("cache/watch-cache.redb");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir_all(file.join("more")).unwrap();
+        start(&folder, "edge-b").commit(&[plain("services", &other)], false);
+        assert!(services(&mut start(&folder, "edge-b")).is_some());
+    }
+}
+
 /// Killed between any two renames of an exchange.
 #[test]
 fn what_a_kill_leaves_half_exchanged_is_found() {

@@ -1,0 +1,56 @@
+//! One run of the daemon in a life.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use weir_tests::client::Client;
+use weir_tests::daemon::Daemon;
+
+use super::history::{Collection, Shown};
+use super::moves::Name;
+
+pub(super) struct Run {
+    pub(super) weir: Daemon,
+    pub(super) name: Name,
+    /// Of a user who may not read the cache directory.
+    pub(super) is_other: bool,
+    /// The cluster that it was first connected to.
+    pub(super) confirmed: Option<usize>,
+    /// The history that it follows, and the versions that it has shown since.
+    pub(super) fresh: Option<(usize, BTreeMap<Collection, u64>)>,
+    /// Whether the disk was not what it should be meanwhile.
+    pub(super) is_troubled: bool,
+    pub(super) key: Option<usize>,
+}
+
+impl Run {
+    pub(super) fn client(&self, collection: Collection) -> Client {
+        match collection {
+            Collection::Services => self.weir.client("kube-proxy").with("authorization", "Bearer proxy"),
+            Collection::Secrets => self.weir.client("kubelet"),
+        }
+    }
+
+    /// What clients of this node read.
+    pub(super) fn collections(&self) -> impl Iterator<Item = Collection> + use<> {
+        let is_right = self.name == Name::Right;
+        Collection::ALL.into_iter().filter(move |collection| is_right || *collection == Collection::Services)
+    }
+
+    pub(super) async fn shown(&self, collection: Collection) -> Option<Shown> {
+        let answer = self.client(collection).try_get(collection.path()).await.unwrap_or_else(|error| self.fail(&error));
+        (answer.status == 200).then(|| Shown::of(&answer.json()))
+    }
+
+    pub(super) async fn store(&self, collection: Collection) -> Value {
+        let caches = self.weir.admin().json("/caches").await;
+        let stores = caches["stores"].as_array().unwrap();
+        stores.iter().find(|store| store["resource"] == collection.resource()).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn fail(&self, text: &str) -> ! {
+        let log = self.weir.log_text();
+        let lines: Vec<_> = log.lines().collect();
+        panic!("{text}\nthe end of the log:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+    }
+}
