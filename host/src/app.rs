@@ -284,6 +284,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     tracing::info!(%address, upstream = server_names, node = config.node_name, "proxy listens");
     proxy.keep_discovery();
     proxy.note_refusals(refused);
+    proxy.forget_other_clusters(disk.as_ref());
     proxy.serve(ports.plain)?;
     if let Some((listener, tls)) = secure {
         tracing::info!(address = %local(&listener)?, "HTTPS port listens");

@@ -71,7 +71,7 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
     }
 }
 
-/// Asks the API server for the identity of the cluster until it answers.
+/// Asks the API server for the identity of the cluster until it answers, and again after each outage: another cluster may answer.
 pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, connectivity: Connectivity) {
     let namespaces: Api<Namespace> = Api::all(client);
     let mut reconnects = connectivity.reconnects();
@@ -80,7 +80,13 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
     loop {
         let reason = match tokio::time::timeout(TIMEOUT, namespaces.get_metadata(IDENTITY)).await {
             Ok(Ok(namespace)) => match namespace.metadata.uid {
-                Some(uid) => return disk.confirm_cluster(uid).await,
+                Some(uid) => {
+                    disk.confirm_cluster(uid).await;
+                    backoff.reset();
+                    last.clear();
+                    reconnects.next().await;
+                    continue;
+                }
                 None => "it has no uid".to_owned(),
             },
             Ok(Err(error)) => error_report(&error),

@@ -31,6 +31,7 @@ mod config;
 mod copying;
 mod database;
 mod error;
+mod keys;
 mod known_names;
 mod limit;
 mod metrics;
@@ -51,6 +52,7 @@ mod values;
 mod waiting;
 
 pub use self::cache::{DiskCache, PersistHandle};
+pub use self::cluster::ClusterChanges;
 pub use self::conditions::{DiskCondition, sample_conditions};
 pub use self::config::{Confidentiality, DiskConfig, StoreName, is_watch_cache};
 pub use self::error::{DiskError, DiskUnusable};

@@ -7,12 +7,13 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::HeaderValue;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, LabelSelector, LookupSpec};
 use weir_upstream::{CredentialLoan, LentCredential, Tasks};
 
 use super::cache::{CheckConfig, Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
-use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
+use super::disk::{ClusterChanges, Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::peers::{PeerOrder, Peers};
 use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
@@ -229,6 +230,9 @@ impl Inner {
             .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
+        if let Some(disk) = &self.config.disk {
+            self.spawn(stop.clone(), read_anew_after_exchange(store.clone(), disk.cluster_changes()));
+        }
         let disk = self.config.disk.clone().filter(|_| id.is_persistent());
         if disk.is_some() {
             store.begin_restore();
@@ -270,6 +274,18 @@ impl Inner {
 
     fn open(&self) -> std::sync::MutexGuard<'_, HashMap<StoreId, Weak<OpenStore>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has a store read anew when the API server turns out to be another cluster's: its versions may go on where the former ones
+/// were.
+async fn read_anew_after_exchange(store: Arc<ResourceStore>, mut changes: watch::Receiver<ClusterChanges>) {
+    let mut told = changes.borrow_and_update().told;
+    while let Ok(found) = changes.wait_for(|changes| changes.told != told).await {
+        told = found.told;
+        drop(found);
+        store.set_foreign();
+        store.trust().doubt(Doubt::Stale);
     }
 }
 

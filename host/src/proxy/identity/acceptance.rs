@@ -39,6 +39,13 @@ const CAPACITY: u64 = 4096;
 #[derive(Debug)]
 pub(in crate::proxy) struct Acceptances(Cache<Arc<str>, Known>);
 
+impl Acceptances {
+    /// Ends all of them.
+    pub(in crate::proxy) fn forget(&self) {
+        self.0.invalidate_all();
+    }
+}
+
 /// What it said of one; an error expires at once.
 #[derive(Debug, Clone)]
 struct Known {

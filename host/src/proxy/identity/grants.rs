@@ -97,6 +97,12 @@ impl Grants {
         }
     }
 
+    /// Forgets what is in memory: it may be of another cluster than the one that answers now.
+    pub(in crate::proxy) fn forget(&self) {
+        self.recent.invalidate_all();
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Removes a row.
     pub(super) async fn remove(&self, name: &str) {
         self.recent.invalidate(name).await;

@@ -6,6 +6,7 @@ use http::{Method, StatusCode, Uri};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use tokio::sync::mpsc;
 use weir_kube::{RequestInfo, ResourceRequest, Verb};
+use weir_store::disk::DiskCache;
 use weir_upstream::{Identity, Refusal};
 
 use super::attributes::attributes;
@@ -50,6 +51,22 @@ impl Proxy {
         self.tasks.spawn_until_stop(async move {
             while let Some(refusal) = refused.recv().await {
                 proxy.note_refusal(refusal).await;
+            }
+        });
+    }
+
+    /// Forgets what is in memory of credentials, permissions and responses when what was known turns out to be of another cluster.
+    /// On disk that is set aside.
+    pub(crate) fn forget_other_clusters(self: &Arc<Self>, disk: Option<&Arc<DiskCache>>) {
+        let (proxy, Some(disk)) = (self.clone(), disk) else { return };
+        let mut changes = disk.cluster_changes();
+        self.tasks.spawn_until_stop(async move {
+            while changes.changed().await.is_ok() {
+                proxy.accepted.forget();
+                proxy.reviews.forget();
+                proxy.read_reviews.forget();
+                proxy.grants.forget();
+                proxy.answers.forget_all();
             }
         });
     }

@@ -88,6 +88,11 @@ impl ReviewCache {
         self.ended.insert(credential.clone(), Instant::now()).await;
     }
 
+    /// Ends all results.
+    pub(in crate::proxy) fn forget(&self) {
+        self.results.invalidate_all();
+    }
+
     /// Returns the cached result of a key, or sends the review. Cancel-safe: if the request that sends the review is
     /// cancelled, another one that waits for it sends its own.
     ///

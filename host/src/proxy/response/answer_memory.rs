@@ -155,6 +155,11 @@ impl AnswerMemory {
         Some(answer)
     }
 
+    /// Forgets what is in memory: it may be of another cluster than the one that answers now.
+    pub(in crate::proxy) fn forget_all(&self) {
+        *self.recent() = AnswerTable::new(self.ledger.clone());
+    }
+
     /// Forgets the response that is remembered under a key.
     pub(in crate::proxy) fn forget(&self, key: &AnswerKey) {
         let name = key.full_name();

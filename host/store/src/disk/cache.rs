@@ -9,6 +9,7 @@ use futures_util::future::{FutureExt as _, select_all};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::cluster::{ClusterChanges, ClusterCheck};
 use super::commit::PersistRequest;
 use super::conditions::DiskCondition;
 use super::config::{Confidentiality, DiskConfig, StoreName};
@@ -32,6 +33,7 @@ pub struct DiskCache {
     /// Signalled when there is something new to write, other than an event of a store.
     wake: Notify,
     cluster: watch::Sender<ClusterCheck>,
+    changes: watch::Sender<ClusterChanges>,
     commit_interval: Duration,
     commit_bytes: u64,
     opened: Instant,
@@ -42,18 +44,6 @@ pub struct DiskCache {
 struct PersistRequests {
     next: u64,
     stores: BTreeMap<u64, PersistRequest>,
-}
-
-/// Whether what is on disk is of the cluster that the daemon talks to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ClusterCheck {
-    /// The API server has not answered yet.
-    Unknown,
-    /// The API server has given no answer to the first request.
-    Unreachable,
-    Same,
-    /// What was restored before is of another cluster.
-    Other,
 }
 
 /// Keeps a store on disk as long as the handle lives. After that the store stays there until it is evicted.
@@ -78,6 +68,7 @@ impl DiskCache {
             requests: Mutex::default(),
             wake: Notify::new(),
             cluster: watch::Sender::new(ClusterCheck::Unknown),
+            changes: watch::Sender::default(),
             opened: Instant::now(),
         })
     }
@@ -136,10 +127,23 @@ impl DiskCache {
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
     /// cluster is set aside.
     pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
-        self.reading.confirm_cluster(&uid);
-        let foreign = self.blocking(move |state, _| state.confirm_cluster(uid)).await.unwrap_or_default();
-        self.cluster.send_replace(if foreign { ClusterCheck::Other } else { ClusterCheck::Same });
+        let told = u64::from(self.reading.confirm_cluster(&uid));
+        let confirmed = self.blocking(move |state, _| (state.confirm_cluster(uid), state.foreign)).await;
+        let (is_set_aside, is_foreign) = confirmed.unwrap_or_default();
+        self.cluster.send_replace(if is_foreign { ClusterCheck::Other } else { ClusterCheck::Same });
+        let on_disk = u64::from(is_set_aside);
+        self.changes.send_if_modified(|changes| {
+            changes.on_disk += on_disk;
+            changes.told += told;
+            on_disk + told > 0
+        });
         self.wake.notify_one();
+    }
+
+    /// Tells when what was known turns out to be of another cluster.
+    #[must_use]
+    pub fn cluster_changes(&self) -> watch::Receiver<ClusterChanges> {
+        self.changes.subscribe()
     }
 
     /// The identity of the cluster, as far as it is known: what the API server says, or the file.

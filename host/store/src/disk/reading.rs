@@ -160,9 +160,10 @@ impl Reading {
         !waited.is_ok_and(|(_, waited)| waited.timed_out())
     }
 
-    /// Notes the cluster: nothing of another one is read.
-    pub(super) fn confirm_cluster(&self, uid: &str) {
-        *lock(&self.confirmed) = Some(uid.to_owned());
+    /// Notes the cluster: nothing of another one is read. Returns whether it was another one before.
+    pub(super) fn confirm_cluster(&self, uid: &str) -> bool {
+        let before = lock(&self.confirmed).replace(uid.to_owned());
+        before.is_some_and(|before| before != uid)
     }
 
     /// The stores that were read since the last call.

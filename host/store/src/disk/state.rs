@@ -291,27 +291,6 @@ impl DiskState {
         }
     }
 
-    /// The key of a store; `None` if it is not encrypted.
-    pub(super) fn key_for(&mut self, confidentiality: Confidentiality) -> Result<Option<Arc<CacheKey>>, DiskError> {
-        if confidentiality == Confidentiality::Plain {
-            return Ok(None);
-        }
-        if self.key.is_none() {
-            // One that is not there now may be there soon.
-            let key = CacheKey::load(&self.config.key_file).map_err(|error| match error {
-                DiskError::Key(reason) => DiskError::Key(reason),
-                error => DiskError::Key(error.to_string()),
-            })?;
-            self.key = Some(Arc::new(key));
-        }
-        Ok(self.key.clone())
-    }
-
-    /// The key, if there is one already.
-    fn present_key(&mut self) -> Option<Arc<CacheKey>> {
-        self.config.key_file.exists().then(|| self.key_for(Confidentiality::Encrypted).ok().flatten()).flatten()
-    }
-
     /// Reads a store. What is damaged is reported and dropped, alone if possible. What another key has encrypted is reported, and
     /// stays until something else is written in its place: the key may come back.
     pub(super) fn load(&mut self, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
@@ -379,15 +358,20 @@ impl DiskState {
         Ok(Persisted::empty(new_id()?, row))
     }
 
-    /// Sets everything on disk aside, because it is of another cluster.
-    pub(super) fn set_aside(&mut self, error: DiskError) {
+    /// Sets everything on disk aside, because it is of another cluster. `keeps_told`: what the API server has told since the start
+    /// waits on, it is of the present one.
+    pub(super) fn set_aside(&mut self, error: DiskError, keeps_told: bool) {
         self.report(&self.config.file_name(), &error);
         if let Some(database) = self.database.take() {
             database.close();
         }
         self.forget_content();
-        lock(&self.reading.writing).clear();
-        lock(&self.reading.waiting).clear();
+        for values in [&self.reading.writing, &self.reading.waiting] {
+            match keeps_told {
+                true => lock(values).retain_told(),
+                false => lock(values).clear(),
+            }
+        }
         drop(self.reading.take_restored());
         self.damage = Some(error);
         self.with_database(|_, _| Ok(()));

@@ -143,6 +143,11 @@ impl WaitingValues {
         *self = Self::default();
     }
 
+    /// Drops what the daemon keeps for itself, which may be of an earlier process.
+    pub(super) fn retain_told(&mut self) {
+        self.names_of(|name| ValueClass::of(name) == ValueClass::Own).iter().for_each(|name| self.remove(name));
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.values.is_empty() && !self.clears_clients && !self.clears_node_permissions
     }
