@@ -65,6 +65,16 @@ impl Format {
         drop_empty_subsets(object)
     }
 
+    /// Like [`Format::cut`], with a test of each endpoint's node.
+    pub fn cut_by(self, object: &mut Object<'_>, keep: impl Fn(Option<&str>) -> bool) -> Result<bool, Error> {
+        let ready = object.column(self.nodes()).rows(&keep);
+        let not_ready = match self {
+            Self::Slice(_) => Rows::default(),
+            Self::Endpoints => object.column(&NOT_READY).rows(&keep),
+        };
+        self.cut_rows(object, &ready, &not_ready)
+    }
+
     /// Like [`Format::cut`], with the rows to keep: of [`Format::nodes`], and of the addresses of an Endpoints object
     /// that are not ready.
     pub fn cut_rows(self, object: &mut Object<'_>, keep: &Rows, not_ready: &Rows) -> Result<bool, Error> {
