@@ -11,6 +11,7 @@ mod guards;
 mod in_force;
 mod observation;
 mod outcome;
+mod rule_use;
 mod serving;
 mod set;
 mod tally;

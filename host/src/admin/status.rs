@@ -205,6 +205,7 @@ impl FilterStatus {
                     "summary": filter.description().summary,
                 },
                 "match": filter.rules().iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "matchedNothingForAnHour": filter.unused_rules().iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "mode": filter.entry().mode.as_str(),
                 "failurePolicy": filter.entry().failure_policy.as_str(),
                 "limits": {

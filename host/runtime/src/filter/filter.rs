@@ -24,6 +24,7 @@ use super::explanation::FilterExplanation;
 use super::guards::guards;
 use super::observation::Observation;
 use super::outcome::Filtered;
+use super::rule_use::RuleUse;
 use super::tally::{OutcomeCounts, Tally};
 use super::trace_cache::TraceCache;
 use super::version::tick;
@@ -46,6 +47,7 @@ const SPOT_CHECK_PAUSE: Duration = Duration::from_millis(100);
 pub struct Filter {
     entry: FilterEntry,
     matches: Vec<MatchRule>,
+    rule_use: RuleUse,
     state: Arc<FilterState>,
 }
 
@@ -125,7 +127,7 @@ impl Filter {
             source,
             _lookups: lookups,
         };
-        Self { entry, matches, state: Arc::new(state) }
+        Self { entry, rule_use: RuleUse::of(&matches), matches, state: Arc::new(state) }
     }
 
     /// Returns the filter of an entry that differs from this one's at most in its match rules. Its identity is the same, so
@@ -138,7 +140,7 @@ impl Filter {
             None => self.entry.matches.is_none().then(|| self.matches.clone())?,
         };
         let same = FilterEntry { matches: entry.matches.clone(), ..self.entry.clone() } == *entry;
-        same.then(|| Self { entry: entry.clone(), matches, state: self.state.clone() })
+        same.then(|| Self { entry: entry.clone(), rule_use: RuleUse::of(&matches), matches, state: self.state.clone() })
     }
 
     /// Returns the name in the configuration.
@@ -196,6 +198,17 @@ impl Filter {
     #[must_use]
     pub fn rules(&self) -> &[MatchRule] {
         &self.matches
+    }
+
+    /// Notes a request, which some of the match rules may match.
+    pub fn note_request(&self, component: &str, resource: &GroupResource, class: VerbClass) {
+        self.rule_use.note(&self.matches, component, resource, class);
+    }
+
+    /// Returns the match rules that no request has matched for an hour.
+    #[must_use]
+    pub fn unused_rules(&self) -> Vec<&MatchRule> {
+        self.rule_use.unused(&self.matches)
     }
 
     /// Returns the warnings about the match rules of the module's plan, if they apply. The configuration reports those
