@@ -54,6 +54,7 @@ mod behaviour {
     mod roll_out;
     mod secure;
     mod servers;
+    mod set_aside;
     mod silent_link;
     mod soak;
     mod start;

@@ -4,6 +4,9 @@
 
 pub mod addresses;
 pub mod gateway;
+mod heap_sort;
 pub mod kube_proxy;
 mod names;
 pub mod pool;
+
+pub use heap_sort::heap_sort;

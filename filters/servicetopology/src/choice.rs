@@ -1,6 +1,7 @@
 //! The choice of a preference list. kube-proxy balances each address family and port name of a Service on its own, so the
 //! key is chosen for each of these groups: the first one that leaves the group a ready endpoint.
 
+use weir_edge::heap_sort;
 use weir_filter::{Object, Path};
 
 use crate::keys::{Near, TopologyKey};
@@ -78,7 +79,7 @@ impl Groups {
     /// Chooses a key for each group.
     pub(crate) fn choose(mut self, keys: &[TopologyKey], near: Near<'_>) -> Choices {
         // A sort, because a table with a hash would be slow for names that are chosen to collide.
-        self.0.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        heap_sort(&mut self.0, |one, other| one.0 < other.0);
         let mut groups: Vec<(Group, Ready)> = Vec::new();
         for (group, ready) in self.0 {
             match groups.last_mut() {

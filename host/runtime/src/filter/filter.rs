@@ -25,6 +25,7 @@ use super::guards::guards;
 use super::observation::Observation;
 use super::outcome::Filtered;
 use super::rule_use::RuleUse;
+use super::set_aside::{SetAside, SetAsideObject};
 use super::tally::{OutcomeCounts, Tally};
 use super::trace_cache::TraceCache;
 use super::version::tick;
@@ -64,6 +65,7 @@ struct FilterState {
     threads: Threads,
     guards: Arc<[Path]>,
     breaker: Breaker,
+    set_aside: SetAside,
     trace_cache: TraceCache,
     dependencies: DependencySet,
     metrics: Arc<RuntimeMetrics>,
@@ -116,6 +118,7 @@ impl Filter {
             pool,
             threads: Threads::current(),
             breaker: Breaker::default(),
+            set_aside: SetAside::default(),
             trace_cache: TraceCache::default(),
             dependencies,
             metrics,
@@ -225,6 +228,12 @@ impl Filter {
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.state.breaker.is_open()
+    }
+
+    /// Returns the objects that it failed on again and again, and that it is not called for.
+    #[must_use]
+    pub fn set_aside(&self) -> Vec<SetAsideObject> {
+        self.state.set_aside.objects()
     }
 
     /// Returns the number of idle instances.
