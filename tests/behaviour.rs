@@ -47,6 +47,7 @@ mod behaviour {
     mod page;
     mod peers;
     mod pods;
+    mod pool_memory;
     mod registries;
     mod relays;
     mod reload;

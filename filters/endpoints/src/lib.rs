@@ -80,7 +80,7 @@ impl Filter for Endpoints {
         if format.service(object).is_none() {
             return Ok(Verdict::Keep);
         }
-        let Some(members) = self.members.get() else {
+        let Some(members) = self.members.get()? else {
             return Ok(Verdict::Keep);
         };
         let left = match self.without_node {

@@ -111,7 +111,7 @@ impl Filter for NodePortAddresses {
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
         if let Some(config) = self.config.read(object)
-            && let Some(list) = self.list()
+            && let Some(list) = self.list()?
         {
             let edited = config::with_addresses(&config, &list);
             let edited = edited.map_err(|reason| Error::new(format!("{}: {reason}", self.config.key())))?;
@@ -123,7 +123,7 @@ impl Filter for NodePortAddresses {
 
 impl NodePortAddresses {
     /// Returns the list to write, or none if neither the setting nor an annotation requests anything.
-    fn list(&self) -> Option<Vec<String>> {
+    fn list(&self) -> Result<Option<Vec<String>>, Error> {
         let annotated = |holder: &str, annotation: Option<String>| match Wanted::parse(annotation?.split(',')) {
             Ok(wanted) => Some(wanted),
             Err(reason) => {
@@ -131,10 +131,12 @@ impl NodePortAddresses {
                 None
             }
         };
-        let overriding = annotated("Node", self.pool.node_annotation(ANNOTATION))
-            .or_else(|| annotated("NodePool", self.pool.pool_annotation(ANNOTATION)));
-        let wanted = overriding.as_ref().or(self.wanted.as_ref())?;
-        Some(wanted.list(&node::addresses()))
+        let overriding = match annotated("Node", self.pool.node_annotation(ANNOTATION)?) {
+            Some(wanted) => Some(wanted),
+            None => annotated("NodePool", self.pool.pool_annotation(ANNOTATION)?),
+        };
+        let wanted = overriding.as_ref().or(self.wanted.as_ref());
+        Ok(wanted.map(|wanted| wanted.list(&node::addresses())))
     }
 }
 

@@ -122,7 +122,7 @@ impl ServiceTopology {
         };
 
         // Without known members, pool keys keep all endpoints.
-        let members = if self.pool_topology && keys.contains(&TopologyKey::Pool) { self.members.get() } else { None };
+        let members = if self.pool_topology && keys.contains(&TopologyKey::Pool) { self.members.get()? } else { None };
         let near = Near { node: self.members.pool().node(), members: members.as_deref() };
         let key = match (keys.as_slice(), format) {
             ([], _) => return Ok(()),
