@@ -49,6 +49,7 @@ mod behaviour {
     mod page;
     mod peers;
     mod pods;
+    mod pool_memory;
     mod registries;
     mod relays;
     mod reload;
@@ -56,6 +57,7 @@ mod behaviour {
     mod roll_out;
     mod secure;
     mod servers;
+    mod set_aside;
     mod silent_link;
     mod soak;
     mod start;

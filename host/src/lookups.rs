@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec};
+use weir_kube::{InterfaceAddress, LookupSpec, Presence};
 use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
 use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors, StoreSnapshot};
 
@@ -40,45 +40,35 @@ struct ReflectorSnapshot(Arc<StoreSnapshot>);
 #[derive(Debug)]
 struct FileSnapshot(FileObjects);
 
-/// Implements [`Snapshot`], a trait of the runtime, by the queries of a type of the store. Neither crate knows the other.
-macro_rules! delegate_snapshot {
-    ($type:ty, $inner:ident => $version:expr) => {
-        impl Snapshot for $type {
-            fn version(&self) -> u64 {
-                let $inner = &self.0;
-                $version
-            }
+/// The functions of [`Snapshot`], a trait of the runtime, by the queries of a type of the store. Neither crate knows the other.
+macro_rules! delegated {
+    () => {
+        fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+            self.0.get(lookup, namespace, name)
+        }
 
-            fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
-                self.0.get(lookup, namespace, name)
-            }
+        fn find(
+            &self,
+            lookup: &LookupSpec,
+            namespace: Option<&str>,
+            label_selector: &str,
+        ) -> Result<Arc<Selection>, String> {
+            self.0.find(lookup, namespace, label_selector)
+        }
 
-            fn find(
-                &self,
-                lookup: &LookupSpec,
-                namespace: Option<&str>,
-                label_selector: &str,
-            ) -> Result<Arc<Selection>, String> {
-                self.0.find(lookup, namespace, label_selector)
-            }
+        fn count(&self, lookup: &LookupSpec) -> usize {
+            self.0.count(lookup)
+        }
 
-            fn count(&self, lookup: &LookupSpec) -> usize {
-                self.0.count(lookup)
-            }
+        fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {
+            self.0.objects_to_read(lookup, namespace, label_selector)
+        }
 
-            fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {
-                self.0.objects_to_read(lookup, namespace, label_selector)
-            }
-
-            fn addresses(&self) -> Arc<[InterfaceAddress]> {
-                self.0.addresses()
-            }
+        fn addresses(&self) -> Arc<[InterfaceAddress]> {
+            self.0.addresses()
         }
     };
 }
-
-delegate_snapshot!(ReflectorSnapshot, snapshot => snapshot.version());
-delegate_snapshot!(FileSnapshot, _objects => 0);
 
 impl ReflectorView {
     /// Creates a view of these reflectors. `endpoint` is the address at which pods reach the daemon.
@@ -167,6 +157,30 @@ impl ClusterView for FileView {
     }
 }
 
+impl Snapshot for ReflectorSnapshot {
+    delegated!();
+
+    fn version(&self) -> u64 {
+        self.0.version()
+    }
+
+    fn presence(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Presence {
+        self.0.presence(lookup, namespace, name)
+    }
+
+    fn last_known(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+        self.0.last_known(lookup, namespace, name)
+    }
+}
+
+impl Snapshot for FileSnapshot {
+    delegated!();
+
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
 impl LookupSource for ReflectorLookups {
     fn view(&self) -> Arc<dyn ClusterView> {
         self.0.clone()
@@ -174,7 +188,9 @@ impl LookupSource for ReflectorLookups {
 
     fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
         let handles: Vec<_> = lookups.iter().map(|lookup| self.0.reflectors.open(lookup)).collect();
+        let reflectors = self.0.reflectors.clone();
         async move {
+            reflectors.load_last_known().await;
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
             Ok(Box::new(ReflectorSubscription(handles)) as Lookups)
         }

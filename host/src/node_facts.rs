@@ -107,7 +107,7 @@ fn note_missing(node: Option<&str>, before: &mut bool, is_missing: bool) {
     match (std::mem::replace(before, is_missing), is_missing) {
         (false, true) => tracing::warn!(
             node,
-            "the cluster has no Node of this name: check --node-name. Filters by pool are off, and kube-proxy gets no endpoints of this node alone"
+            "the cluster has no Node of this name: check --node-name. Filters by pool keep the pool that it last had, and kube-proxy gets no endpoints of this node alone"
         ),
         (true, false) => tracing::info!(node, "the cluster has the Node of this daemon now"),
         _ => {}

@@ -84,7 +84,9 @@ async fn a_watch_under_fail_ends_with_an_error_event_that_names_the_filter() {
 async fn the_breaker_opens_and_calls_stop() {
     let server = edge().await;
     for n in 0..20 {
-        server.store().put(service(&format!("s-{n}"), "ClusterIP")).unwrap();
+        let mut service = service(&format!("s-{n}"), "ClusterIP");
+        service["metadata"]["namespace"] = json!(format!("ns-{}", n % 4));
+        server.store().put(service).unwrap();
     }
     let weir = beside_a_good_one(&server, "endless-loop", "Ignore").await;
     assert_eq!(weir.client("victim").names(SERVICES).await.len(), 23);

@@ -12,7 +12,8 @@ static SLICE_NODES: Path = Path::new("endpoints[*].nodeName");
 static SLICE_BETA_NODES: Path = Path::new("endpoints[*].topology['kubernetes.io/hostname']");
 static SUBSETS: Path = Path::new("subsets[*]");
 static ADDRESSES: Path = Path::new("subsets[*].addresses[*].nodeName");
-static NOT_READY: Path = Path::new("subsets[*].notReadyAddresses[*].nodeName");
+/// The path at which the addresses of an Endpoints object that are not ready name their nodes.
+pub static NOT_READY: Path = Path::new("subsets[*].notReadyAddresses[*].nodeName");
 
 /// The format of an object that lists a Service's endpoints.
 #[derive(Clone, Copy, Debug)]
@@ -56,20 +57,40 @@ impl Format {
     /// have no address left. Returns whether the object still lists something: always for a slice, and for an Endpoints
     /// object if it has a subset.
     pub fn cut(self, object: &mut Object<'_>, nodes: &StringSet) -> Result<bool, Error> {
-        match self {
-            Self::Slice(names) => {
-                object.retain_in(names, nodes)?;
-                Ok(true)
-            }
-            Self::Endpoints => {
-                object.retain_in(&ADDRESSES, nodes)?;
-                object.retain_in(&NOT_READY, nodes)?;
-                let ready = object.lengths(&ADDRESSES);
-                let subsets: Rows =
-                    ready.into_iter().zip(object.lengths(&NOT_READY)).map(|(ready, not)| ready + not > 0).collect();
-                object.retain(&SUBSETS, &subsets)?;
-                Ok(!subsets.none())
-            }
+        object.retain_in(self.nodes(), nodes)?;
+        if let Self::Slice(_) = self {
+            return Ok(true);
         }
+        object.retain_in(&NOT_READY, nodes)?;
+        drop_empty_subsets(object)
     }
+
+    /// Like [`Format::cut`], with a test of each endpoint's node.
+    pub fn cut_by(self, object: &mut Object<'_>, keep: impl Fn(Option<&str>) -> bool) -> Result<bool, Error> {
+        let ready = object.column(self.nodes()).rows(&keep);
+        let not_ready = match self {
+            Self::Slice(_) => Rows::default(),
+            Self::Endpoints => object.column(&NOT_READY).rows(&keep),
+        };
+        self.cut_rows(object, &ready, &not_ready)
+    }
+
+    /// Like [`Format::cut`], with the rows to keep: of [`Format::nodes`], and of the addresses of an Endpoints object
+    /// that are not ready.
+    pub fn cut_rows(self, object: &mut Object<'_>, keep: &Rows, not_ready: &Rows) -> Result<bool, Error> {
+        object.retain(self.nodes(), keep)?;
+        if let Self::Slice(_) = self {
+            return Ok(true);
+        }
+        object.retain(&NOT_READY, not_ready)?;
+        drop_empty_subsets(object)
+    }
+}
+
+/// Removes the subsets without addresses from an Endpoints object. Returns whether one is left.
+fn drop_empty_subsets(object: &mut Object<'_>) -> Result<bool, Error> {
+    let ready = object.lengths(&ADDRESSES);
+    let subsets: Rows = ready.into_iter().zip(object.lengths(&NOT_READY)).map(|(ready, not)| ready + not > 0).collect();
+    object.retain(&SUBSETS, &subsets)?;
+    Ok(!subsets.none())
 }

@@ -40,16 +40,33 @@ impl Gateway {
     }
 }
 
+/// Returns the address if clients in pods and kube-proxy can use it as a destination. The API server refuses the same ones in
+/// EndpointSlices, except for link-local IPv4 addresses, which many clusters give to daemons on the node.
 fn pod_address(host: &str) -> Result<IpAddr, Error> {
+    let refused = |reason: &str| Err(Error::setting("host", format!("`{host}` {reason}")));
+    let unreachable = |reason: &str| refused(&format!("is not an address that pods can reach: {reason}"));
     let Ok(address) = host.parse::<IpAddr>() else {
-        return Err(Error::setting("host", format!("`{host}` is not an IP address")));
+        if host.split_once('%').is_some_and(|(address, _)| address.parse::<IpAddr>().is_ok()) {
+            return unreachable("its zone names an interface of one machine, and pods have others");
+        }
+        return refused("is not an IP address");
     };
-    let canonical = address.to_canonical();
-    if canonical.is_loopback() {
-        return Err(Error::setting("host", format!("`{host}` is a loopback address: pods would reach themselves")));
+    if address.to_canonical().is_loopback() {
+        return refused("is a loopback address: pods would reach themselves");
     }
-    if canonical.is_unspecified() || canonical.is_multicast() {
-        return Err(Error::setting("host", format!("`{host}` is not an address that pods can reach")));
+    if address.is_unspecified() || matches!(address, IpAddr::V4(v4) if v4.octets().starts_with(&[0])) {
+        return unreachable("it means this machine or this network");
+    }
+    if address.is_multicast() || matches!(address, IpAddr::V4(v4) if v4.is_broadcast()) {
+        return unreachable("it is a multicast or broadcast address, which no connection can have");
+    }
+    if let IpAddr::V6(v6) = address {
+        if let Some(v4) = v6.to_ipv4() {
+            return unreachable(&format!("it is an IPv4 address in IPv6 form, which Kubernetes refuses; write {v4}"));
+        }
+        if v6.is_unicast_link_local() {
+            return unreachable("it is a link-local address, which needs a zone, and objects of the API have none");
+        }
     }
     Ok(address)
 }

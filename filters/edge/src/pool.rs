@@ -4,7 +4,8 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
-use weir_filter::{Error, Lookup, Memo, Path, StringSet, cluster, node};
+use weir_filter::cluster::Presence;
+use weir_filter::{Error, Lookup, Memo, Object, Path, StringSet, cluster, node};
 
 use crate::names::Names;
 
@@ -64,23 +65,35 @@ impl LocalPool {
         }
     }
 
-    /// Returns the pool's name, or none if the node is in no pool.
-    pub fn name(&self) -> Option<String> {
+    /// Returns the pool's name, or none if the node is in no pool. A Node that is gone keeps the pool that it last had. It
+    /// is an error if the daemon cannot see the Node and never has: the node may be in a pool.
+    pub fn name(&self) -> Result<Option<String>, Error> {
         if self.fixed.is_some() {
-            return self.fixed.clone();
+            return Ok(self.fixed.clone());
         }
-        let pool = cluster::get(NODES, None, &self.node)?.label(POOL_LABEL)?;
-        if pool.is_empty() { None } else { Some(pool) }
+        let pool = self.local_node()?.and_then(|node| node.label(POOL_LABEL));
+        Ok(pool.filter(|pool| !pool.is_empty()))
     }
 
-    /// Returns an annotation of the local Node.
-    pub fn node_annotation(&self, key: &str) -> Option<String> {
-        cluster::get(NODES, None, &self.node)?.annotation(key)
+    /// Returns an annotation of the local Node, as it was last known.
+    pub fn node_annotation(&self, key: &str) -> Result<Option<String>, Error> {
+        Ok(self.local_node()?.and_then(|node| node.annotation(key)))
     }
 
-    /// Returns an annotation of the local pool's NodePool.
-    pub fn pool_annotation(&self, key: &str) -> Option<String> {
-        cluster::get(NODE_POOLS, None, &self.name()?)?.annotation(key)
+    /// Returns an annotation of the local pool's NodePool, as it was last known.
+    pub fn pool_annotation(&self, key: &str) -> Result<Option<String>, Error> {
+        let Some(pool) = self.name()? else { return Ok(None) };
+        Ok(cluster::last_known(NODE_POOLS, None, &pool).and_then(|pool| pool.annotation(key)))
+    }
+
+    fn local_node(&self) -> Result<Option<Object<'static>>, Error> {
+        let node = cluster::last_known(NODES, None, &self.node);
+        if node.is_none()
+            && matches!(cluster::presence_of(NODES, None, &self.node), Presence::NotServed | Presence::NotKnown)
+        {
+            return Err(Error::new(format!("the Node {} is not known, and neither is its node pool", self.node)));
+        }
+        Ok(node)
     }
 }
 
@@ -167,12 +180,18 @@ impl PoolMembers {
     }
 
     /// Returns the members. Returns none if the node is in no pool or the pool does not exist. An existing pool may
-    /// have no members.
-    pub fn get(&self) -> Option<Rc<PoolNodes>> {
-        let pool = self.pool.name()?;
+    /// have no members. A NodePool that is gone keeps its last members.
+    pub fn get(&self) -> Result<Option<Rc<PoolNodes>>, Error> {
+        match self.pool.name()? {
+            Some(pool) => Ok(self.of(&pool)),
+            None => Ok(None),
+        }
+    }
+
+    fn of(&self, pool: &str) -> Option<Rc<PoolNodes>> {
         let (resource, label, names) = match self.source {
             PoolSource::NodePools => {
-                let pool = cluster::get(NODE_POOLS, None, &pool)?;
+                let pool = cluster::last_known(NODE_POOLS, None, pool)?;
                 let fingerprint = pool.fingerprint(&POOL_NODES);
                 return Some(self.keep(fingerprint, || pool.column(&POOL_NODES)));
             }

@@ -12,6 +12,7 @@
 //!     nodePool: hangzhou         # default: label apps.openyurt.io/nodepool of this Node
 //!     poolSource: nodepools      # or nodebuckets, nodelabels: the source of the pool's members
 //!     slices: true               # false: leave EndpointSlices alone
+//!     withoutNode: drop          # keep: keep addresses without a node, which are on no pod
 //! ```
 
 use serde::Deserialize;
@@ -26,11 +27,20 @@ pub struct Settings {
     node_pool: Option<String>,
     pool_source: PoolSource,
     slices: bool,
+    without_node: WithoutNode,
+}
+
+/// The handling of addresses without a node.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WithoutNode {
+    Drop,
+    Keep,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { node_pool: None, pool_source: PoolSource::default(), slices: true }
+        Self { node_pool: None, pool_source: PoolSource::default(), slices: true, without_node: WithoutNode::Drop }
     }
 }
 
@@ -38,13 +48,18 @@ impl Default for Settings {
 pub struct Endpoints {
     members: PoolMembers,
     slices: bool,
+    without_node: WithoutNode,
 }
 
 impl Filter for Endpoints {
     type Settings = Settings;
 
     fn configure(settings: Settings) -> Result<Self, Error> {
-        Ok(Self { members: PoolMembers::configure(settings.node_pool, settings.pool_source)?, slices: settings.slices })
+        Ok(Self {
+            members: PoolMembers::configure(settings.node_pool, settings.pool_source)?,
+            slices: settings.slices,
+            without_node: settings.without_node,
+        })
     }
 
     fn plan(&self) -> Plan {
@@ -65,10 +80,15 @@ impl Filter for Endpoints {
         if format.service(object).is_none() {
             return Ok(Verdict::Keep);
         }
-        let Some(members) = self.members.get() else {
+        let Some(members) = self.members.get()? else {
             return Ok(Verdict::Keep);
         };
-        let left = format.cut(object, members.name_set())?;
+        let left = match self.without_node {
+            WithoutNode::Drop => format.cut(object, members.name_set())?,
+            WithoutNode::Keep => {
+                format.cut_by(object, |node| node.is_none_or(|node| node.is_empty() || members.contains(node)))?
+            }
+        };
         Ok(if left { Verdict::Keep } else { Verdict::Hide })
     }
 }

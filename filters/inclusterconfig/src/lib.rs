@@ -1,33 +1,40 @@
 //! # inclusterconfig: kube-proxy uses its in-cluster configuration
 //!
 //! kube-proxy as installed by kubeadm reads the API server's address from a kubeconfig file, and bypasses this daemon. This
-//! filter removes the entry `kubeconfig` from the key `config.conf` of the ConfigMap `kube-system/kube-proxy`, so that
-//! kube-proxy uses its in-cluster configuration. An entry with its own lines becomes a comment. Any other entry, such as one
-//! in flow style, gets the value `""`. The rest of the text stays. The filter has no settings.
+//! filter removes the entry `kubeconfig` from the key `config.conf` of the ConfigMap `kube-system/kube-proxy`, or from those
+//! that the settings name, so that kube-proxy uses its in-cluster configuration. An entry with its own lines becomes a comment.
+//! Any other entry, such as one in JSON, gets the value `""`. The rest of the text stays.
 //!
 //! ```yaml
 //! - name: inclusterconfig
 //!   module: inclusterconfig.wasm
+//!   settings:
+//!     configMap: kube-system/kube-proxy          # Amazon's add-on: kube-system/kube-proxy-config
+//!     key: config.conf                           # Amazon's add-on: config
 //! ```
 
 use serde::Deserialize;
-use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
+use weir_edge::kube_proxy::KubeProxyConfig;
+use weir_filter::{Error, Filter, Object, Plan, Verdict};
 
-static CONFIG: Path = Path::new("data['config.conf']");
-
-/// This filter has no settings.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {}
+/// The settings, see the crate's documentation.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Settings {
+    config_map: Option<String>,
+    key: Option<String>,
+}
 
 /// The filter.
-pub struct InClusterConfig;
+pub struct InClusterConfig {
+    config: KubeProxyConfig,
+}
 
 impl Filter for InClusterConfig {
     type Settings = Settings;
 
-    fn configure(_: Settings) -> Result<Self, Error> {
-        Ok(Self)
+    fn configure(settings: Settings) -> Result<Self, Error> {
+        Ok(Self { config: KubeProxyConfig::configure(settings.config_map.as_deref(), settings.key.as_deref())? })
     }
 
     fn plan(&self) -> Plan {
@@ -35,13 +42,10 @@ impl Filter for InClusterConfig {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        if object.is_named("kube-proxy")
-            && object.namespace().as_deref() == Some("kube-system")
-            && object.is("v1", "ConfigMap")
-            && let Some(config) = object.text(&CONFIG)
+        if let Some(config) = self.config.read(object)
             && let Some(edited) = in_cluster(&config)
         {
-            object.set(&CONFIG, edited)?;
+            object.set(self.config.at(), edited)?;
         }
         Ok(Verdict::Keep)
     }

@@ -67,8 +67,8 @@ pub(crate) fn without(text: &str, entries: &[Entry]) -> Option<String> {
     }
     let (mut result, mut done) = (String::with_capacity(text.len() + entries.len()), 0);
     for Entry { key, value, flow } in entries {
-        let line = text.get(..*key)?.rfind('\n').map_or(0, |end| end + 1);
-        let alone = !flow && text.get(line..*key)?.chars().all(char::is_whitespace);
+        // A line of a flow collection may have any number of entries, and would be read once for each.
+        let alone = !flow && text.get(..*key)?.rsplit('\n').next()?.chars().all(char::is_whitespace);
         if alone {
             result.push_str(text.get(done..*key)?);
             let entry = text.get(*key..value.end)?.trim_end();

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weir_edge::heap_sort;
 use weir_filter::node::Address;
 
 /// One IP block.
@@ -65,13 +66,10 @@ impl Wanted {
         let lacking_v4 = (!blocks.iter().any(|(_, block)| block.ip.is_ipv4())).then(v4);
         let lacking_v6 = (!blocks.iter().any(|(_, block)| block.ip.is_ipv6())).then(v6);
 
-        // Insertion into a sorted list: there are few items, and the library's sort would make the module larger.
-        let mut list: Vec<String> = Vec::with_capacity(blocks.len() + 2);
-        for text in blocks.into_iter().map(|(text, _)| text).chain(lacking_v4).chain(lacking_v6) {
-            if let Err(place) = list.binary_search(&text) {
-                list.insert(place, text);
-            }
-        }
+        let mut list: Vec<String> =
+            blocks.into_iter().map(|(text, _)| text).chain(lacking_v4).chain(lacking_v6).collect();
+        heap_sort(&mut list, |one, other| one < other);
+        list.dedup();
         list
     }
 }

@@ -1,5 +1,7 @@
 //! Replaces one value in a YAML text. It works on lines, not on a parsed tree, so that all other text and all comments
-//! keep their bytes. The time is linear in the text.
+//! keep their bytes. The time is linear in the text. Mappings in flow style, JSON among them, are those of `flow`.
+
+use crate::flow;
 
 const KEY: &str = "nodePortAddresses";
 
@@ -14,7 +16,15 @@ pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<Strin
     value.push(']');
 
     let lines: Vec<&str> = config.split_inclusive('\n').collect();
-    let body = Mapping::find(&lines)?;
+    let body = Mapping::find(&lines);
+    match lines.get(body.first).map(|line| line.trim_start()) {
+        Some(start) if start.starts_with('{') => {
+            let open = lines.iter().take(body.first).map(|line| line.len()).sum::<usize>() + body.indent;
+            return flow::with_value(config, open, KEY, &value);
+        }
+        Some(start) if start.starts_with('[') => return Err("a list instead of a mapping".to_owned()),
+        _ => {}
+    }
     let mut keys = (body.first..body.end).filter_map(|at| {
         let line = lines.get(at).filter(|line| indent(line) == body.indent)?;
         value_offset(line).map(|offset| (at, offset))
@@ -22,7 +32,7 @@ pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<Strin
     let result = match (keys.next(), keys.next()) {
         (None, _) => added(&lines, &body, &value),
         (Some((at, offset)), None) => replaced(&lines, &body, at, offset, &value)?,
-        (Some(_), Some(_)) => return Err(format!("config.conf has {KEY} twice")),
+        (Some(_), Some(_)) => return Err(format!("{KEY} is there twice")),
     };
     Ok(result)
 }
@@ -35,21 +45,21 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn find(lines: &[&str]) -> Result<Self, String> {
+    fn find(lines: &[&str]) -> Self {
         let marker = |line: &&str, mark: &str| {
             line.strip_prefix(mark).is_some_and(|rest| rest.trim_start().len() < rest.len() || rest.is_empty())
         };
         let first = lines.iter().position(|line| !is_idle(line) && !line.starts_with('%') && !marker(line, "---"));
         let Some(first) = first else {
-            return Ok(Self { first: lines.len(), end: lines.len(), indent: 0 });
+            return Self { first: lines.len(), end: lines.len(), indent: 0 };
         };
         let start = lines.get(first).copied().unwrap_or_default();
-        if start.trim_start().starts_with(['{', '[']) {
-            return Err("config.conf is in flow style, which this filter cannot edit".to_owned());
-        }
         let ends = |line: &&str| marker(line, "---") || marker(line, "...");
         let end = lines.iter().skip(first).position(ends).map_or(lines.len(), |length| first + length);
-        Ok(Self { first, end, indent: indent(start) })
+        // In flow style, white space may also be tabs.
+        let indent =
+            if start.trim_start().starts_with('{') { start.len() - start.trim_start().len() } else { indent(start) };
+        Self { first, end, indent }
     }
 }
 
@@ -105,7 +115,7 @@ fn replaced(lines: &[&str], body: &Mapping, at: usize, offset: usize, value: &st
         left = after;
     }
     if scan.is_open() {
-        return Err(format!("config.conf: the value of {KEY} has no end"));
+        return Err(format!("the value of {KEY} has no end"));
     }
     keep(&mut result, left);
     Ok(result)
@@ -169,10 +179,7 @@ impl Scan {
                 (None, b'#') if after_gap => break,
                 (None, b' ' | b'\t' | b'\r' | b'\n') => {}
                 (None, b'&' | b'*' | b'!' | b'|' | b'>' | b'{' | b'?' | b'%' | b'@' | b'`') if self.empty => {
-                    return Err(format!(
-                        "config.conf: cannot edit a value of {KEY} that starts with `{}`",
-                        char::from(byte)
-                    ));
+                    return Err(format!("cannot edit a value of {KEY} that starts with `{}`", char::from(byte)));
                 }
                 (None, b'"' | b'\'') if after_gap || matches!(previous, b'[' | b',') => self.quote = Some(byte),
                 (None, b'[') if self.empty || self.depth > 0 => self.depth += 1,

@@ -2,7 +2,8 @@
 //!
 //! kube-proxy opens node ports on all addresses of a node, unless its configuration restricts them to IP blocks. This filter
 //! writes the restriction, `nodePortAddresses`, into the configuration on its way to kubelet: ConfigMap
-//! `kube-system/kube-proxy`, key `config.conf`. Comments and all other text of that YAML stay.
+//! `kube-system/kube-proxy`, key `config.conf`, or those that the settings name. The text may be YAML or JSON. Comments and all
+//! other text stay.
 //!
 //! The setting `addresses` is a list of IP blocks (`10.0.0.0/8`, `fd00::/8`) and the word `default-route`, or the word
 //! `primary` alone. `default-route` means the networks of the interfaces with a default route, except link-local ones. The
@@ -22,23 +23,25 @@
 //!   settings:
 //!     addresses: [127.0.0.0/8, default-route]    # or one string, as in the annotation
 //!     nodePool: hangzhou         # default: label apps.openyurt.io/nodepool of this Node
+//!     configMap: kube-system/kube-proxy          # Amazon's add-on: kube-system/kube-proxy-config
+//!     key: config.conf                           # Amazon's add-on: config
 //! ```
 
 mod blocks;
 mod config;
+mod flow;
 
 use std::fmt::{self, Formatter};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
+use weir_edge::kube_proxy::KubeProxyConfig;
 use weir_edge::pool::LocalPool;
-use weir_filter::{Error, Filter, Object, Path, Plan, Verdict, log, node};
+use weir_filter::{Error, Filter, Object, Plan, Verdict, log, node};
 
 use blocks::Wanted;
 
 const ANNOTATION: &str = "nodeport.openyurt.io/addresses";
-
-static CONFIG: Path = Path::new("data['config.conf']");
 
 /// The settings, see the crate's documentation.
 #[derive(Default, Deserialize)]
@@ -46,6 +49,8 @@ static CONFIG: Path = Path::new("data['config.conf']");
 pub struct Settings {
     addresses: Option<Addresses>,
     node_pool: Option<String>,
+    config_map: Option<String>,
+    key: Option<String>,
 }
 
 /// A list of blocks and words, from a list or a comma-separated string.
@@ -85,6 +90,7 @@ impl<'de> Deserialize<'de> for Addresses {
 pub struct NodePortAddresses {
     wanted: Option<Wanted>,
     pool: LocalPool,
+    config: KubeProxyConfig,
 }
 
 impl Filter for NodePortAddresses {
@@ -93,7 +99,8 @@ impl Filter for NodePortAddresses {
     fn configure(settings: Settings) -> Result<Self, Error> {
         let wanted = settings.addresses.map(|items| Wanted::parse(items.0.iter().map(String::as_str)));
         let wanted = wanted.transpose().map_err(|reason| Error::setting("addresses", reason))?;
-        Ok(Self { wanted, pool: LocalPool::configure(settings.node_pool)? })
+        let config = KubeProxyConfig::configure(settings.config_map.as_deref(), settings.key.as_deref())?;
+        Ok(Self { wanted, pool: LocalPool::configure(settings.node_pool)?, config })
     }
 
     fn plan(&self) -> Plan {
@@ -103,13 +110,12 @@ impl Filter for NodePortAddresses {
     }
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
-        if object.is_named("kube-proxy")
-            && object.namespace().as_deref() == Some("kube-system")
-            && object.is("v1", "ConfigMap")
-            && let Some(config) = object.text(&CONFIG)
-            && let Some(list) = self.list()
+        if let Some(config) = self.config.read(object)
+            && let Some(list) = self.list()?
         {
-            object.set(&CONFIG, config::with_addresses(&config, &list).map_err(Error::new)?)?;
+            let edited = config::with_addresses(&config, &list);
+            let edited = edited.map_err(|reason| Error::new(format!("{}: {reason}", self.config.key())))?;
+            object.set(self.config.at(), edited)?;
         }
         Ok(Verdict::Keep)
     }
@@ -117,7 +123,7 @@ impl Filter for NodePortAddresses {
 
 impl NodePortAddresses {
     /// Returns the list to write, or none if neither the setting nor an annotation requests anything.
-    fn list(&self) -> Option<Vec<String>> {
+    fn list(&self) -> Result<Option<Vec<String>>, Error> {
         let annotated = |holder: &str, annotation: Option<String>| match Wanted::parse(annotation?.split(',')) {
             Ok(wanted) => Some(wanted),
             Err(reason) => {
@@ -125,10 +131,12 @@ impl NodePortAddresses {
                 None
             }
         };
-        let overriding = annotated("Node", self.pool.node_annotation(ANNOTATION))
-            .or_else(|| annotated("NodePool", self.pool.pool_annotation(ANNOTATION)));
-        let wanted = overriding.as_ref().or(self.wanted.as_ref())?;
-        Some(wanted.list(&node::addresses()))
+        let overriding = match annotated("Node", self.pool.node_annotation(ANNOTATION)?) {
+            Some(wanted) => Some(wanted),
+            None => annotated("NodePool", self.pool.pool_annotation(ANNOTATION)?),
+        };
+        let wanted = overriding.as_ref().or(self.wanted.as_ref());
+        Ok(wanted.map(|wanted| wanted.list(&node::addresses())))
     }
 }
 

@@ -71,7 +71,7 @@ impl Filter for NodePortIsolation {
         if !matches!(service.as_str(), "NodePort" | "LoadBalancer") {
             return Ok(Verdict::Keep);
         }
-        let Some(pool) = self.pool.name() else {
+        let Some(pool) = self.pool.name()? else {
             return Ok(Verdict::Keep);
         };
         // The kind comes last, because nearly every object here is a Service: it separates the fewest traces.

@@ -9,6 +9,30 @@ pub fn get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Object
     backend::cluster_get(resource, namespace, name).map(Object::new)
 }
 
+/// What the daemon knows of an object that [`get`] does not return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It exists.
+    Present,
+    /// It does not exist.
+    Absent,
+    /// The API server does not serve the kind.
+    NotServed,
+    /// The daemon has not read the kind yet, or may not.
+    NotKnown,
+}
+
+/// Returns what is known of one object, with the arguments of [`get`].
+pub fn presence_of(resource: &str, namespace: Option<&str>, name: &str) -> Presence {
+    backend::cluster_presence_of(resource, namespace, name)
+}
+
+/// Returns one object, or what a filter last read with this function if it does not exist or cannot be seen. Use it for an
+/// object whose absence must not undo what it said, such as the local Node.
+pub fn last_known(resource: &str, namespace: Option<&str>, name: &str) -> Option<Object<'static>> {
+    backend::cluster_last_known(resource, namespace, name).map(Object::new)
+}
+
 /// Returns the object that another object refers to by the text at a path, such as the Service that a slice names in a
 /// label. It is in the same namespace, or cluster-scoped. Prefer it to [`get`] if the filter does not need the name
 /// itself: the host can then replay one trace for slices of different Services.

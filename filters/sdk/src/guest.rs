@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 
 use self::bindings::exports::weir::filter::module;
 use self::bindings::weir::filter::{cluster, log, node, objects};
+use crate::cluster::Presence;
 use crate::log::Level;
 use crate::node::{Address, Endpoint};
 use crate::{Filter, Object, Path, Plan, Value, Verdict, settings};
@@ -206,6 +207,19 @@ impl Selection {
 
 pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
     cluster::get(resource, namespace, name).map(Handle::Owned)
+}
+
+pub(crate) fn cluster_presence_of(resource: &str, namespace: Option<&str>, name: &str) -> Presence {
+    match cluster::presence_of(resource, namespace, name) {
+        cluster::Presence::Present => Presence::Present,
+        cluster::Presence::Absent => Presence::Absent,
+        cluster::Presence::NotServed => Presence::NotServed,
+        cluster::Presence::NotKnown => Presence::NotKnown,
+    }
+}
+
+pub(crate) fn cluster_last_known(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
+    cluster::last_known(resource, namespace, name).map(Handle::Owned)
 }
 
 pub(crate) fn cluster_referent(resource: &str, object: &Handle<'_>, name_at: &Path) -> Option<Handle<'static>> {

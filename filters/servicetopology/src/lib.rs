@@ -10,8 +10,10 @@
 //! | a list, such as `kubernetes.io/hostname, openyurt.io/nodepool, *` | those of the first key that leaves a ready endpoint; `*` means all |
 //! | anything else, or none | all |
 //!
-//! The filter chooses the key of a list once per Service, over all its slices. If no key leaves a ready endpoint, the last
-//! key applies. A list with an unknown key counts as "anything else". A pool key keeps all endpoints if the node is in no
+//! The filter chooses the key of a list once per Service, address family and port name, over all slices of the Service,
+//! because kube-proxy balances each of these on its own. If no key leaves a ready endpoint, the last key applies. A slice
+//! with several ports is cut by that of their keys which stands last in the list. A list with an unknown key counts as
+//! "anything else". A pool key keeps all endpoints if the node is in no
 //! pool or if the pool does not exist. Endpoints without a node name are removed whenever a key applies. Slices are never
 //! hidden, but may become empty.
 //!
@@ -26,16 +28,24 @@
 //!                                # slices of the cluster in memory
 //! ```
 
+mod choice;
+mod keys;
+mod subsets;
+
+use std::rc::Rc;
+
 use serde::Deserialize;
 use weir_edge::addresses::{Format, SERVICE_LABEL};
 use weir_edge::pool::{PoolMembers, PoolNodes, PoolSource};
-use weir_filter::{Column, Error, Filter, Lookup, Memo, Object, Path, Plan, StringSet, Verdict, cluster};
+use weir_filter::{Error, Filter, Lookup, Memo, Object, Path, Plan, StringSet, Verdict, cluster};
+
+use choice::{ADDRESS_TYPE, Choices, Groups, PORT_NAMES, READY};
+use keys::{Near, TopologyKey};
 
 const TOPOLOGY_KEYS: &str = "openyurt.io/topologyKeys";
 const SLICES: &str = "endpointslices.discovery.k8s.io";
 
 static TOPOLOGY: Path = Path::new("metadata.annotations['openyurt.io/topologyKeys']");
-static READY: Path = Path::new("endpoints[*].conditions.ready");
 
 /// The settings, see the crate's documentation.
 #[derive(Deserialize)]
@@ -60,33 +70,8 @@ pub struct ServiceTopology {
     this_node: StringSet,
     pool_topology: bool,
     preference_lists: bool,
-    /// The index of the chosen key in a Service's list. The key of an entry is the fingerprint of everything that the
-    /// choice depends on.
-    choices: Memo<[u64; 4], usize>,
-}
-
-/// A key of the annotation.
-#[derive(Clone, Copy, PartialEq)]
-enum TopologyKey {
-    Node,
-    Pool,
-    All,
-}
-
-impl TopologyKey {
-    /// Parses the keys of an annotation. Returns none if one is unknown.
-    fn parse(annotation: &str) -> Option<Vec<Self>> {
-        let key = |text: &str| match text {
-            "kubernetes.io/hostname" => Some(Self::Node),
-            "openyurt.io/nodepool" | "openyurt.io/zone" | "kubernetes.io/zone" => Some(Self::Pool),
-            "*" => Some(Self::All),
-            _ => None,
-        };
-        if !annotation.contains(',') {
-            return key(annotation).map(|key| vec![key]);
-        }
-        annotation.split(',').map(str::trim).filter(|item| !item.is_empty()).map(key).collect()
-    }
+    /// The chosen keys of a Service's groups. The key of an entry is the fingerprint of everything that they depend on.
+    choices: Memo<[u64; 6], Rc<Choices>>,
 }
 
 impl Filter for ServiceTopology {
@@ -137,24 +122,19 @@ impl ServiceTopology {
         };
 
         // Without known members, pool keys keep all endpoints.
-        let members = if self.pool_topology && keys.contains(&TopologyKey::Pool) { self.members.get() } else { None };
-        let key = match keys.as_slice() {
-            [] => return Ok(()),
-            [key] => *key,
+        let members = if self.pool_topology && keys.contains(&TopologyKey::Pool) { self.members.get()? } else { None };
+        let near = Near { node: self.members.pool().node(), members: members.as_deref() };
+        let key = match (keys.as_slice(), format) {
+            ([], _) => return Ok(()),
+            ([key], _) => *key,
             _ if !self.preference_lists => return Ok(()),
-            keys => {
-                let chosen = self.choose(
-                    object,
-                    format,
-                    &service.name(),
-                    service.fingerprint(&TOPOLOGY),
-                    keys,
-                    members.as_deref(),
-                );
-                keys.get(chosen).copied().unwrap_or(TopologyKey::All)
+            (keys, Format::Endpoints) => return subsets::cut(object, keys, near),
+            (keys, Format::Slice(nodes)) => {
+                let position = self.choose(object, nodes, &service, keys, near);
+                keys.get(position).copied().unwrap_or(TopologyKey::All)
             }
         };
-        match (key, members) {
+        match (key, near.members) {
             (TopologyKey::Node, _) => format.cut(object, &self.this_node)?,
             (TopologyKey::Pool, Some(members)) => format.cut(object, members.name_set())?,
             (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
@@ -162,51 +142,42 @@ impl ServiceTopology {
         Ok(())
     }
 
-    /// Returns the index of the first key that leaves a ready endpoint, over all endpoints of the Service.
+    /// Returns the position of the key for a slice, chosen over all slices of the Service.
     fn choose(
         &self,
-        object: &Object<'_>,
-        format: Format,
-        service: &str,
-        list: u64,
+        slice: &Object<'_>,
+        nodes: &Path,
+        service: &Object<'_>,
         keys: &[TopologyKey],
-        members: Option<&PoolNodes>,
+        near: Near<'_>,
     ) -> usize {
-        if let Format::Endpoints = format {
-            // One Endpoints object holds all endpoints of the Service, and its addresses are the ready ones.
-            return self.first(keys, members, &object.column(format.nodes()), None);
-        }
-        let all = cluster::find(SLICES, object.namespace().as_deref(), &format!("{SERVICE_LABEL}={service}"));
-        let Some(Format::Slice(nodes)) = all.at(0).as_ref().and_then(Format::of) else {
-            // The lookup lags behind, so only this slice is known.
-            return self.first(keys, members, &object.column(format.nodes()), Some(&object.column(&READY)));
-        };
-        let key = [all.fingerprint(nodes), all.fingerprint(&READY), list, members.map_or(0, PoolNodes::fingerprint)];
-        self.choices.get(key, || self.first(keys, members, &all.column(nodes), Some(&all.column(&READY))))
-    }
-
-    fn first(
-        &self,
-        keys: &[TopologyKey],
-        members: Option<&PoolNodes>,
-        nodes: &Column,
-        ready: Option<&Column>,
-    ) -> usize {
-        let node = self.members.pool().node();
-        let mut ready_nodes = Vec::with_capacity(nodes.len());
-        match ready {
-            Some(ready) => {
-                let rows = nodes.iter().zip(ready.iter()).filter(|(_, ready)| *ready != Some("false"));
-                ready_nodes.extend(rows.filter_map(|(node, _)| node));
+        let (family, ports) = (slice.text(&ADDRESS_TYPE).unwrap_or_default(), choice::port_names(slice));
+        let all = cluster::find(SLICES, slice.namespace().as_deref(), &format!("{SERVICE_LABEL}={}", service.name()));
+        let known = match all.at(0).as_ref().and_then(Format::of) {
+            Some(Format::Slice(nodes)) => {
+                let members = near.members.map_or(0, PoolNodes::fingerprint);
+                let [nodes_now, ready, families, names] =
+                    [nodes, &READY, &ADDRESS_TYPE, &PORT_NAMES].map(|at| all.fingerprint(at));
+                let inputs = [nodes_now, ready, families, names, service.fingerprint(&TOPOLOGY), members];
+                let choices = self.choices.get(inputs, || {
+                    let mut groups = Groups::default();
+                    (0..all.count())
+                        .filter_map(|index| all.at(index))
+                        .for_each(|slice| groups.add_slice(&slice, nodes, near));
+                    Rc::new(groups.choose(keys, near))
+                });
+                choices.position(&family, &ports)
             }
-            None => ready_nodes.extend(nodes.iter().flatten()),
-        }
-        let leaves_ready = |key: &TopologyKey| match (key, members) {
-            (TopologyKey::Node, _) => ready_nodes.contains(&node),
-            (TopologyKey::Pool, Some(members)) => ready_nodes.iter().any(|node| members.contains(node)),
-            (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
+            _ => None,
         };
-        keys.iter().position(leaves_ready).unwrap_or(keys.len().saturating_sub(1))
+        // The lookup lags behind, so that for some group only this slice is known.
+        known
+            .or_else(|| {
+                let mut groups = Groups::default();
+                groups.add_slice(slice, nodes, near);
+                groups.choose(keys, near).position(&family, &ports)
+            })
+            .unwrap_or_default()
     }
 }
 

@@ -35,7 +35,7 @@ pub use group_resource::{GroupResource, ResourceNameError};
 pub use impersonation::{Impersonation, ImpersonationError};
 pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};
-pub use lookup::LookupSpec;
+pub use lookup::{LookupSpec, Presence};
 pub use names::{is_dns_subdomain, node_name};
 pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform, accepts_only_tables};
 pub use node_user::{KUBELET, node_of_user};

@@ -25,6 +25,35 @@ pub struct LookupSpec {
     pub optional: bool,
 }
 
+/// What is known of an object that a lookup covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Presence {
+    /// It exists.
+    Present,
+    /// It does not exist.
+    Absent,
+    /// The API server does not serve the kind in a version that the lookup names.
+    NotServed,
+    /// The kind has not been read.
+    NotKnown,
+}
+
+impl Presence {
+    const ALL: [Self; 4] = [Self::Present, Self::Absent, Self::NotServed, Self::NotKnown];
+
+    /// Returns a number that stands for it.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self as u64
+    }
+
+    /// Returns the presence that a number stands for. Nothing is known by any other number.
+    #[must_use]
+    pub fn of_number(number: u64) -> Self {
+        Self::ALL.into_iter().find(|presence| presence.number() == number).unwrap_or(Self::NotKnown)
+    }
+}
+
 impl LookupSpec {
     /// All objects of a resource, whole, in the preferred version of the API server.
     #[must_use]

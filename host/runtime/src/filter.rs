@@ -11,8 +11,10 @@ mod guards;
 mod in_force;
 mod observation;
 mod outcome;
+mod rule_use;
 mod serving;
 mod set;
+mod set_aside;
 mod tally;
 #[cfg(test)]
 mod test_filter;
@@ -26,5 +28,6 @@ pub use filter::{Filter, FilterParts, Lookups};
 pub use outcome::{Failure, Filtered, Outcome};
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
+pub use set_aside::SetAsideObject;
 pub use tally::OutcomeCounts;
 pub use version::{ChainVersion, tick};

@@ -44,4 +44,6 @@ pub use verdict::Verdict;
 pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};
 
 #[cfg(test)]
+mod linear_cost;
+#[cfg(test)]
 mod tests;

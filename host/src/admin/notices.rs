@@ -195,9 +195,9 @@ fn ends(outage: &OutageStatus, grace: Duration) -> Option<String> {
 
 fn no_node(name: &str, state: &NodeState) -> Option<String> {
     match state {
-        NodeState::Known(facts) if facts.is_missing => {
-            Some(format!("the cluster has no Node {name}: check --node-name, filters by pool are off until it exists"))
-        }
+        NodeState::Known(facts) if facts.is_missing => Some(format!(
+            "the cluster has no Node {name}: check --node-name, filters by pool keep the pool that it last had until it exists"
+        )),
         NodeState::Unreadable(reason) => Some(format!(
             "the Node {name} cannot be read ({reason}): filters with `nodes` are refused, and its annotation has no effect; apply the role of deploy/rbac.yaml"
         )),

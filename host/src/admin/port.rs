@@ -226,6 +226,7 @@ impl Admin {
         let mut json = self.0.parts.status.to_json();
         if let Some(json) = json.as_object_mut() {
             json.insert("lookups".into(), self.0.parts.reflectors.status().iter().map(lookup).collect());
+            json.insert("lastKnown".into(), self.0.parts.reflectors.standing_in().into());
         }
         format!("{json:#}\n")
     }

@@ -12,6 +12,9 @@ use weir_runtime::Filter;
 use weir_runtime::{FilterEntry, FilterName, Mode};
 use weir_upstream::clock;
 
+/// So many objects that are set aside are named.
+const SET_ASIDE: usize = 20;
+
 /// The state of all filters.
 #[derive(Debug, Default)]
 pub struct FilterStatus {
@@ -205,12 +208,14 @@ impl FilterStatus {
                     "summary": filter.description().summary,
                 },
                 "match": filter.rules().iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "matchedNothingForAnHour": filter.unused_rules().iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "mode": filter.entry().mode.as_str(),
                 "failurePolicy": filter.entry().failure_policy.as_str(),
                 "limits": {
                     "memoryBytes": filter.entry().limits.memory.bytes(),
                     "timeMilliseconds": filter.entry().limits.time.duration().as_millis(),
                 },
+                "setAside": set_aside(filter),
                 "lastError": filter.last_error().or_else(|| error.map(|(reason, _)| reason.clone())),
             })
         });
@@ -233,6 +238,17 @@ impl FilterStatus {
     fn lock(&self) -> std::sync::MutexGuard<'_, FilterRecords> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The objects that a filter is not called for: their number, and the first ones by name.
+fn set_aside(filter: &Filter) -> Value {
+    let objects = filter.set_aside();
+    let named: Vec<_> = objects
+        .iter()
+        .take(SET_ASIDE)
+        .map(|object| json!({"object": object.object, "failures": object.failures, "lastError": object.error}))
+        .collect();
+    json!({ "count": objects.len(), "objects": named })
 }
 
 impl std::fmt::Display for ReloadError {

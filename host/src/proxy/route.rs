@@ -38,7 +38,11 @@ impl Proxy {
         };
         let Some(resource) = parsed.resource().filter(is_filtered) else { return Ok(Route::Forward) };
         let resource = resource.clone();
-        Ok(match self.chain(component, &resource).await? {
+        let chain = self.chain(component, &resource).await?;
+        if let (Some(_), Serving::Live(set)) = (&chain, &*self.serving.borrow()) {
+            set.filters().iter().for_each(|filter| filter.note_request(component, &resource.resource, VerbClass::Read));
+        }
+        Ok(match chain {
             None => Route::Forward,
             Some(chain) if reads => Route::Read { resource, chain },
             Some(chain) => Route::Write { resource, chain },

@@ -70,6 +70,8 @@ pub fn read_objects(text: &str) -> Result<Vec<Value>, FileObjectsError> {
     for (i, document) in documents.into_iter().enumerate() {
         match document {
             Value::Null => {}
+            // Go writes an empty list as null.
+            Value::Object(list) if is_empty_list(&list) => {}
             Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {
                 let Some(Value::Array(items)) = list.remove("items") else {
                     continue;
@@ -85,6 +87,12 @@ pub fn read_objects(text: &str) -> Result<Vec<Value>, FileObjectsError> {
         }
     }
     Ok(objects)
+}
+
+/// Whether this is a list whose items are null.
+fn is_empty_list(list: &serde_json::Map<String, Value>) -> bool {
+    list.get("items").is_some_and(Value::is_null)
+        && list.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
 }
 
 /// The object with its type first, or with the type of its list if it has none; `None` if it is not an object.
@@ -257,6 +265,17 @@ items:
         let nodes = snapshot.find(&LookupSpec::all("nodes".parse().unwrap()), None, "").unwrap();
         assert_eq!(names(&nodes), ["n1", "n2"]);
         assert_eq!(nodes.objects()[0].document().api_version().unwrap(), "v1");
+    }
+
+    #[test]
+    fn a_list_whose_items_are_null_is_empty() {
+        for list in
+            ["{apiVersion: v1, kind: ConfigMapList, items: null}", r#"{"apiVersion":"v1","kind":"List","items":null}"#]
+        {
+            assert_eq!(read_objects(list).unwrap(), Vec::<Value>::new(), "{list}");
+        }
+        let named = read_objects("{apiVersion: example.com/v1, kind: Shop, metadata: {name: a}, items: null}").unwrap();
+        assert_eq!(named.len(), 1, "not every kind with items is a list");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod disk;
 mod error;
 mod file_objects;
 mod indexed_objects;
+mod last_known;
 mod lookup;
 mod lookup_follower;
 mod netlink;

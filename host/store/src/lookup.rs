@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use serde::{Deserialize, Serialize};
-use weir_kube::LookupSpec;
+use weir_kube::{LookupSpec, Presence};
 
 use super::cache::ResourceStore;
 use super::discovery::Discovery;
@@ -151,6 +151,8 @@ impl LookupTask {
             );
         }
         self.not_served = true;
+        // Before the objects go, so that none of them counts as absent.
+        self.writer.set_missing(Presence::NotServed);
         self.follower.clear();
         self.writer.set_state(&ReflectorState { synced: true, error: None });
     }

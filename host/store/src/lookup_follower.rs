@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch::Sender;
 use weir_document::CachedObject;
-use weir_kube::{LabelSelector, LookupSpec};
+use weir_kube::{LabelSelector, LookupSpec, Presence};
 
 use super::cache::{Object, ObjectFormat, Snapshot, StoreEvent};
 use super::error::ReflectorError;
@@ -95,6 +95,9 @@ impl LookupFollower {
             if state.synced || !self.is_complete {
                 self.apply();
                 self.is_complete = state.synced;
+                if state.synced {
+                    self.writer.set_missing(Presence::Absent);
+                }
                 self.writer.set_state(&state);
             } else {
                 // Those of the version that was served before.
@@ -202,6 +205,10 @@ fn is_not_served(state: &ReflectorState) -> bool {
 impl LookupWriter {
     pub(super) fn apply(&self, deltas: Vec<Delta>) {
         self.objects.apply(&self.lookup, self.id, deltas);
+    }
+
+    pub(super) fn set_missing(&self, missing: Presence) {
+        self.objects.set_missing(&self.lookup, self.id, missing);
     }
 
     pub(super) fn set_state(&self, new: &ReflectorState) {

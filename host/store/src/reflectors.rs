@@ -12,6 +12,7 @@ use weir_kube::{InterfaceAddress, LookupSpec};
 
 use super::change::Changes;
 use super::error::ReflectorError;
+use super::last_known::LastKnown;
 use super::lookup::{LookupSource, LookupTask};
 use super::lookup_follower::LookupWriter;
 use super::reflector_state::ReflectorState;
@@ -41,6 +42,7 @@ pub struct Reflectors(Arc<Inner>);
 pub(super) struct Inner {
     stores: ResourceStores,
     store: Arc<Store>,
+    last_known: Arc<LastKnown>,
     open: Mutex<OpenReflectors>,
 }
 
@@ -71,7 +73,20 @@ impl Reflectors {
     /// [`ReflectorError::NoServer`].
     #[must_use]
     pub fn new(stores: ResourceStores) -> Self {
-        Self(Arc::new(Inner { stores, store: Arc::new(Store::new()), open: Mutex::default() }))
+        let last_known = Arc::new(LastKnown::new(stores.disk()));
+        let store = Arc::new(Store::new(last_known.clone()));
+        Self(Arc::new(Inner { stores, store, last_known, open: Mutex::default() }))
+    }
+
+    /// Reads from disk what was last known of objects, once. Cancel-safe.
+    pub async fn load_last_known(&self) {
+        self.0.last_known.load().await;
+    }
+
+    /// Returns the objects that are gone and of which filters use what was last known.
+    #[must_use]
+    pub fn standing_in(&self) -> Vec<String> {
+        self.0.last_known.standing_in()
     }
 
     /// Returns a handle to a lookup, and opens it if it is not.

@@ -8,8 +8,9 @@ use tokio::sync::broadcast;
 
 use super::change::{Change, MAX_KEYS, QUEUE_LENGTH};
 use super::indexed_objects::{Delta, IndexedObjects};
+use super::last_known::LastKnown;
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec};
+use weir_kube::{InterfaceAddress, LookupSpec, Presence};
 
 /// Distinguishes a lookup from an earlier, equal one that is still stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub struct StoreSnapshot {
     /// One per lookup that is open. They are a few, and a search by comparison is faster than a hash of the lookup: a filter
     /// reads once or more per object.
     lookups: Vec<LookupObjects>,
+    last_known: Arc<LastKnown>,
     addresses: Arc<[InterfaceAddress]>,
 }
 
@@ -31,6 +33,8 @@ struct LookupObjects {
     lookup: Arc<LookupSpec>,
     id: LookupId,
     objects: Arc<IndexedObjects>,
+    /// What is known of an object that is not among these.
+    missing: Presence,
 }
 
 pub(super) struct Store {
@@ -41,8 +45,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new() -> Self {
-        let state = StoreSnapshot { version: 0, lookups: Vec::new(), addresses: Arc::new([]) };
+    pub(super) fn new(last_known: Arc<LastKnown>) -> Self {
+        let state = StoreSnapshot { version: 0, lookups: Vec::new(), last_known, addresses: Arc::new([]) };
         Self {
             state: ArcSwap::from_pointee(state),
             writing: Mutex::default(),
@@ -66,7 +70,8 @@ impl Store {
     pub(super) fn add(&self, lookup: &Arc<LookupSpec>, id: LookupId) {
         self.write(|state| {
             state.lookups.retain(|entry| entry.lookup != *lookup);
-            state.lookups.push(LookupObjects { lookup: lookup.clone(), id, objects: Arc::default() });
+            let (lookup, missing) = (lookup.clone(), Presence::NotKnown);
+            state.lookups.push(LookupObjects { lookup, id, objects: Arc::default(), missing });
         });
     }
 
@@ -102,6 +107,20 @@ impl Store {
                 Change::Objects { lookup, keys: keys.iter().map(super::store_key::StoreKey::to_object_key).collect() }
             });
         }
+    }
+
+    /// Sets what is known of objects that a lookup does not have.
+    pub(super) fn set_missing(&self, lookup: &Arc<LookupSpec>, id: LookupId, missing: Presence) {
+        let differs = |entry: &&LookupObjects| entry.id == id && entry.missing != missing;
+        if !self.state.load().lookups.iter().any(|entry| differs(&entry)) {
+            return;
+        }
+        self.write(|state| {
+            if let Some(entry) = state.lookups.iter_mut().find(|entry| entry.id == id) {
+                entry.missing = missing;
+            }
+        });
+        self.notify(Change::AllObjects { lookup: lookup.clone() });
     }
 
     /// Replaces the addresses of the node.
@@ -145,6 +164,28 @@ impl StoreSnapshot {
     #[must_use]
     pub fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         Some(self.objects(lookup)?.get(namespace.unwrap_or_default(), name)?.clone())
+    }
+
+    /// What is known of one object.
+    #[must_use]
+    pub fn presence(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Presence {
+        match self.lookups.iter().find(|entry| *entry.lookup == *lookup) {
+            Some(entry) if entry.objects.get(namespace.unwrap_or_default(), name).is_some() => Presence::Present,
+            Some(entry) => entry.missing,
+            None => Presence::NotKnown,
+        }
+    }
+
+    /// One object, or what was last known of it when this function was called.
+    #[must_use]
+    pub fn last_known(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+        match self.get(lookup, namespace, name) {
+            Some(object) => {
+                self.last_known.note(lookup, namespace.unwrap_or_default(), name, self.version, &object);
+                Some(object)
+            }
+            None => self.last_known.get(lookup, namespace.unwrap_or_default(), name),
+        }
     }
 
     /// The objects that a label selector matches, sorted by namespace and name. `None` as namespace means all namespaces.

@@ -53,6 +53,21 @@ const FORMS: &[(&str, &str)] = &[
     ("nodePortAddressesX: []\n", "nodePortAddressesX: []\nnodePortAddresses: @\n"),
     ("", "nodePortAddresses: @\n"),
     ("# nothing\n", "# nothing\nnodePortAddresses: @\n"),
+    // a mapping in flow style, such as JSON
+    (r#"{"mode":"","nodePortAddresses":null,"b":[1]}"#, r#"{"mode":"","nodePortAddresses":@,"b":[1]}"#),
+    ("{\n\t\"nodePortAddresses\": [\"a]}\", \"b\"]\n}\n", "{\n\t\"nodePortAddresses\": @\n}\n"),
+    (
+        "{\n  \"a\": {\"nodePortAddresses\": []}\n}\n",
+        "{\n  \"a\": {\"nodePortAddresses\": []}, \"nodePortAddresses\": @\n}\n",
+    ),
+    (r#"{"a":"nodePortAddresses: \"}"}"#, r#"{"a":"nodePortAddresses: \"}", "nodePortAddresses": @}"#),
+    ("{}", r#"{"nodePortAddresses": @}"#),
+    ("  { }\n", "  {\"nodePortAddresses\": @ }\n"),
+    ("{a: 1, }\n", "{a: 1, \"nodePortAddresses\": @ }\n"),
+    ("{a: it's, # }\n b: 'x''}', c}\n", "{a: it's, # }\n b: 'x''}', c, \"nodePortAddresses\": @}\n"),
+    ("{nodePortAddresses: , b: 1}\n", "{nodePortAddresses: @ , b: 1}\n"),
+    ("{nodePortAddresses: 10.0.0.0/8 # c\n}\n", "{nodePortAddresses: @ # c\n}\n"),
+    ("---\n{'nodePortAddresses' : [a]}\n---\n{b: 1}\n", "---\n{'nodePortAddresses' : @}\n---\n{b: 1}\n"),
 ];
 
 #[test]
@@ -86,7 +101,13 @@ fn yaml_sees_the_new_value_and_all_others_as_before() {
 #[test]
 fn a_text_that_cannot_be_edited_is_refused_with_a_reason() {
     for (config, reason) in [
-        ("{a: 1}\n", "flow style"),
+        ("[a]\n", "a list instead of a mapping"),
+        ("{a: 1\n", "has no end"),
+        ("{", "has no end"),
+        ("{a: \"x}\n", "has no end"),
+        ("{a: 1, ]}\n", "unpaired"),
+        ("{nodePortAddresses: [], nodePortAddresses: []}\n", "twice"),
+        ("{nodePortAddresses: &x [a]}\n", "starts with `&`"),
         ("nodePortAddresses: []\nb: 1\nnodePortAddresses: []\n", "twice"),
         ("nodePortAddresses: [a\nb: 1\n", "has no end"),
         ("nodePortAddresses: \"a\n", "has no end"),

@@ -5,6 +5,7 @@ use weir_document::{Column, Document, Error};
 
 use super::call;
 use super::runner::NativeError;
+use crate::cluster::Presence;
 use crate::log::Level;
 use crate::node::{Address, Endpoint};
 use crate::{Path, Value};
@@ -233,6 +234,19 @@ fn look_up<T: Default>(lookup: impl FnOnce(&super::store::LookupStore) -> Result
 
 pub(crate) fn cluster_get(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
     look_up(|store| store.get(resource, namespace, name)).map(Handle::LookedUp)
+}
+
+/// In a native run every declared kind is known.
+pub(crate) fn cluster_presence_of(resource: &str, namespace: Option<&str>, name: &str) -> Presence {
+    match cluster_get(resource, namespace, name) {
+        Some(_) => Presence::Present,
+        None => Presence::Absent,
+    }
+}
+
+/// In a native run objects never go.
+pub(crate) fn cluster_last_known(resource: &str, namespace: Option<&str>, name: &str) -> Option<Handle<'static>> {
+    cluster_get(resource, namespace, name)
 }
 
 pub(crate) fn cluster_referent(resource: &str, object: &Handle<'_>, name_at: &Path) -> Option<Handle<'static>> {

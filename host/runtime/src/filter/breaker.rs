@@ -2,20 +2,25 @@
 //! its whole time budget.
 //!
 //! Only faults of the module count: traps, time, memory and the like. Errors that it returns for an object and
-//! unreadable objects do not count, so that one object does not suspend the filter for all others. The breaker opens
-//! after [`FAULTS`] consecutive faults: for one second, then each time for twice as long, up to a minute. After each
-//! pause exactly one batch probes the module. Its first verdict closes the breaker, and its first fault opens it again.
+//! unreadable objects do not count. The breaker opens after [`FAULTS`] consecutive faults on objects of [`NAMESPACES`]
+//! namespaces: for one second, then each time for twice as long, up to a minute. The owner of one namespace can thus not
+//! suspend the filter for all others; the objects that fail are set aside one by one. A cluster-scoped object counts as a
+//! namespace of its own. After each pause exactly one batch probes the module. Its first verdict closes the breaker, and its
+//! first fault opens it again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_document::Document;
 
 use crate::FailureClass;
 
 /// The number of consecutive faults that open the breaker.
 const FAULTS: u32 = 5;
+/// The number of namespaces whose objects they are on.
+const NAMESPACES: usize = 3;
 /// The first pause.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause.
@@ -32,6 +37,10 @@ pub(super) struct Breaker {
 #[derive(Debug, Default)]
 struct State {
     faults: u32,
+    /// Those of them that no object causes, because no instance could be started.
+    host_faults: u32,
+    /// The namespaces of the objects that the others are on, up to the number that counts.
+    namespaces: Vec<Box<str>>,
     openings: u32,
     probes: u64,
     phase: Phase,
@@ -113,7 +122,7 @@ impl Breaker {
     pub(super) fn replayed(&self) {
         if self.counting.load(Ordering::Relaxed) {
             let mut state = self.lock();
-            state.faults = 0;
+            state.reset();
             self.counting.store(false, Ordering::Relaxed);
         }
     }
@@ -121,7 +130,7 @@ impl Breaker {
     /// Handles a call that returned a verdict.
     pub(super) fn succeeded(&self) -> Transition {
         let mut state = self.lock();
-        state.faults = 0;
+        state.reset();
         self.counting.store(false, Ordering::Relaxed);
         state.openings = 0;
         match std::mem::take(&mut state.phase) {
@@ -130,20 +139,23 @@ impl Breaker {
         }
     }
 
-    /// Handles a call that failed.
-    pub(super) fn failed(&self, class: FailureClass) -> Transition {
-        if matches!(class, FailureClass::Refused | FailureClass::Document | FailureClass::BreakerOpen) {
+    /// Handles a call that failed on an object.
+    pub(super) fn failed(&self, class: FailureClass, object: &Document) -> Transition {
+        if matches!(
+            class,
+            FailureClass::Refused | FailureClass::Document | FailureClass::BreakerOpen | FailureClass::SetAside
+        ) {
             return Transition::None;
         }
         let mut state = self.lock();
-        state.faults += 1;
+        state.count(class, object);
         self.counting.store(true, Ordering::Relaxed);
         // After a pause, the first fault opens the breaker again.
-        if state.faults < FAULTS && state.phase == Phase::Closed {
+        if !state.is_spread() && state.phase == Phase::Closed {
             return Transition::None;
         }
         let pause = FIRST.saturating_mul(1 << state.openings.min(10)).min(LONGEST);
-        state.faults = 0;
+        state.reset();
         state.openings = state.openings.saturating_add(1);
         state.phase = Phase::Open { until: Instant::now() + pause };
         Transition::Opened(pause)
@@ -151,6 +163,38 @@ impl Breaker {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn count(&mut self, class: FailureClass, object: &Document) {
+        self.faults = self.faults.saturating_add(1);
+        if class == FailureClass::Host {
+            self.host_faults = self.host_faults.saturating_add(1);
+            return;
+        }
+        if self.namespaces.len() >= NAMESPACES {
+            return;
+        }
+        let namespace: Box<str> = match object.namespace().ok().flatten() {
+            Some(namespace) => namespace.into(),
+            // No namespace has this name.
+            None => format!("/{}", object.name().unwrap_or_default()).into(),
+        };
+        if !self.namespaces.contains(&namespace) {
+            self.namespaces.push(namespace);
+        }
+    }
+
+    /// Whether the faults are those of the module, and not of the objects of one owner.
+    fn is_spread(&self) -> bool {
+        self.host_faults >= FAULTS || (self.faults >= FAULTS && self.namespaces.len() >= NAMESPACES)
+    }
+
+    fn reset(&mut self) {
+        self.faults = 0;
+        self.host_faults = 0;
+        self.namespaces.clear();
     }
 }
 
@@ -167,19 +211,58 @@ impl Drop for Probe<'_> {
 mod tests {
     use super::*;
 
+    fn object(namespace: Option<&str>, name: &str) -> Document {
+        let json = serde_json::json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        });
+        Document::json(json.to_string().into())
+    }
+
+    /// A fault on an object of one of three namespaces.
+    fn fail(breaker: &Breaker, class: FailureClass, n: u32) -> Transition {
+        breaker.failed(class, &object(Some(["a", "b", "c"][n as usize % 3]), "x"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn faults_on_objects_of_two_namespaces_do_not_open_it() {
+        let breaker = Breaker::default();
+        for n in 0..20 * FAULTS {
+            let object = object(Some(["a", "b"][n as usize % 2]), &n.to_string());
+            assert_eq!(breaker.failed(FailureClass::Time, &object), Transition::None);
+        }
+        assert!(!breaker.is_open());
+        assert_eq!(breaker.failed(FailureClass::Time, &object(Some("c"), "x")), Transition::Opened(FIRST));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cluster_scoped_objects_and_instances_that_do_not_start_open_it() {
+        let breaker = Breaker::default();
+        for n in 0..FAULTS {
+            assert!(!breaker.is_open());
+            breaker.failed(FailureClass::Trap, &object(None, &format!("node-{n}")));
+        }
+        assert!(breaker.is_open());
+        let breaker = Breaker::default();
+        for _ in 0..FAULTS {
+            assert!(!breaker.is_open());
+            breaker.failed(FailureClass::Host, &object(Some("a"), "x"));
+        }
+        assert!(breaker.is_open());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn consecutive_faults_open_the_breaker_with_back_off() {
         let breaker = Breaker::default();
-        for _ in 1..FAULTS {
-            assert_eq!(breaker.failed(FailureClass::Time), Transition::None);
+        for n in 1..FAULTS {
+            assert_eq!(fail(&breaker, FailureClass::Time, n), Transition::None);
         }
-        assert_eq!(breaker.failed(FailureClass::Trap), Transition::Opened(FIRST));
+        assert_eq!(fail(&breaker, FailureClass::Trap, 0), Transition::Opened(FIRST));
         assert!(breaker.is_open() && matches!(breaker.admit(), Admission::Refused));
         tokio::time::advance(FIRST).await;
         let probe = breaker.admit();
         assert!(matches!(probe, Admission::Probe(_)) && breaker.permits(&probe));
         assert_eq!(
-            breaker.failed(FailureClass::Trap),
+            fail(&breaker, FailureClass::Trap, 0),
             Transition::Opened(2 * FIRST),
             "one fault after a pause is enough"
         );
@@ -187,13 +270,15 @@ mod tests {
         drop(probe);
         tokio::time::advance(2 * FIRST).await;
         assert_eq!(breaker.succeeded(), Transition::Closed);
-        assert_eq!(breaker.failed(FailureClass::Trap), Transition::None, "a verdict resets the count");
+        assert_eq!(fail(&breaker, FailureClass::Trap, 0), Transition::None, "a verdict resets the count");
     }
 
     #[tokio::test(start_paused = true)]
     async fn exactly_one_batch_probes_after_a_pause() {
         let breaker = Breaker::default();
-        while breaker.failed(FailureClass::Trap) == Transition::None {}
+        for n in 0..FAULTS {
+            fail(&breaker, FailureClass::Trap, n);
+        }
         tokio::time::advance(FIRST).await;
         let probe = breaker.admit();
         assert!(matches!(probe, Admission::Probe(_)));
@@ -209,8 +294,8 @@ mod tests {
     #[test]
     fn faults_with_replayed_verdicts_between_them_are_not_consecutive() {
         let breaker = Breaker::default();
-        for _ in 0..10 * FAULTS {
-            assert_eq!(breaker.failed(FailureClass::Trap), Transition::None);
+        for n in 0..10 * FAULTS {
+            assert_eq!(fail(&breaker, FailureClass::Trap, n), Transition::None);
             breaker.replayed();
         }
         assert!(!breaker.is_open());
@@ -219,9 +304,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn refusals_and_bad_objects_do_not_count() {
         let breaker = Breaker::default();
-        for _ in 0..100 {
-            assert_eq!(breaker.failed(FailureClass::Refused), Transition::None);
-            assert_eq!(breaker.failed(FailureClass::Document), Transition::None);
+        for n in 0..100 {
+            assert_eq!(fail(&breaker, FailureClass::Refused, n), Transition::None);
+            assert_eq!(fail(&breaker, FailureClass::Document, n), Transition::None);
         }
         assert!(!breaker.is_open());
     }
@@ -230,8 +315,8 @@ mod tests {
     async fn pauses_never_exceed_the_longest() {
         let breaker = Breaker::default();
         let mut last = Duration::ZERO;
-        for _ in 0..64 {
-            if let Transition::Opened(pause) = breaker.failed(FailureClass::Memory) {
+        for n in 0..64 {
+            if let Transition::Opened(pause) = fail(&breaker, FailureClass::Memory, n) {
                 last = pause;
                 tokio::time::advance(pause).await;
             }

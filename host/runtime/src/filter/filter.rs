@@ -24,6 +24,8 @@ use super::explanation::FilterExplanation;
 use super::guards::guards;
 use super::observation::Observation;
 use super::outcome::Filtered;
+use super::rule_use::RuleUse;
+use super::set_aside::{SetAside, SetAsideObject};
 use super::tally::{OutcomeCounts, Tally};
 use super::trace_cache::TraceCache;
 use super::version::tick;
@@ -46,6 +48,7 @@ const SPOT_CHECK_PAUSE: Duration = Duration::from_millis(100);
 pub struct Filter {
     entry: FilterEntry,
     matches: Vec<MatchRule>,
+    rule_use: RuleUse,
     state: Arc<FilterState>,
 }
 
@@ -62,6 +65,7 @@ struct FilterState {
     threads: Threads,
     guards: Arc<[Path]>,
     breaker: Breaker,
+    set_aside: SetAside,
     trace_cache: TraceCache,
     dependencies: DependencySet,
     metrics: Arc<RuntimeMetrics>,
@@ -114,6 +118,7 @@ impl Filter {
             pool,
             threads: Threads::current(),
             breaker: Breaker::default(),
+            set_aside: SetAside::default(),
             trace_cache: TraceCache::default(),
             dependencies,
             metrics,
@@ -125,7 +130,7 @@ impl Filter {
             source,
             _lookups: lookups,
         };
-        Self { entry, matches, state: Arc::new(state) }
+        Self { entry, rule_use: RuleUse::of(&matches), matches, state: Arc::new(state) }
     }
 
     /// Returns the filter of an entry that differs from this one's at most in its match rules. Its identity is the same, so
@@ -138,7 +143,7 @@ impl Filter {
             None => self.entry.matches.is_none().then(|| self.matches.clone())?,
         };
         let same = FilterEntry { matches: entry.matches.clone(), ..self.entry.clone() } == *entry;
-        same.then(|| Self { entry: entry.clone(), matches, state: self.state.clone() })
+        same.then(|| Self { entry: entry.clone(), rule_use: RuleUse::of(&matches), matches, state: self.state.clone() })
     }
 
     /// Returns the name in the configuration.
@@ -198,6 +203,17 @@ impl Filter {
         &self.matches
     }
 
+    /// Notes a request, which some of the match rules may match.
+    pub fn note_request(&self, component: &str, resource: &GroupResource, class: VerbClass) {
+        self.rule_use.note(&self.matches, component, resource, class);
+    }
+
+    /// Returns the match rules that no request has matched for an hour.
+    #[must_use]
+    pub fn unused_rules(&self) -> Vec<&MatchRule> {
+        self.rule_use.unused(&self.matches)
+    }
+
     /// Returns the warnings about the match rules of the module's plan, if they apply. The configuration reports those
     /// about its own rules before the filter is loaded.
     #[must_use]
@@ -212,6 +228,12 @@ impl Filter {
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.state.breaker.is_open()
+    }
+
+    /// Returns the objects that it failed on again and again, and that it is not called for.
+    #[must_use]
+    pub fn set_aside(&self) -> Vec<SetAsideObject> {
+        self.state.set_aside.objects()
     }
 
     /// Returns the number of idle instances.

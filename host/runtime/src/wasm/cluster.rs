@@ -2,6 +2,7 @@
 
 use wasmtime::Result;
 use wasmtime::component::Resource;
+use weir_kube::Presence;
 
 use super::bindings::weir::filter::cluster;
 use super::bindings::weir::filter::objects::Column;
@@ -29,6 +30,18 @@ impl GuestState {
         self.scope.lookups.declared(&resource)
     }
 
+    /// Checks the arguments of a lookup by name.
+    fn named(
+        &mut self,
+        resource: String,
+        namespace: Option<String>,
+        name: String,
+    ) -> Result<(Declared, Option<Box<str>>, Box<str>)> {
+        let declared = self.declared(resource)?;
+        let namespace = namespace.map(|namespace| bounded(namespace, "a namespace", NAME)).transpose()?;
+        Ok((declared, namespace, bounded(name, "a name", NAME)?))
+    }
+
     /// Evaluates a host call that returns an object or none.
     fn look_up(&mut self, call: HostCall) -> Result<Option<Resource<ObjectHandle>>> {
         let Observed::Hit(hit) = self.evaluate(call)? else { return Ok(None) };
@@ -48,10 +61,31 @@ impl cluster::Host for GuestState {
         namespace: Option<String>,
         name: String,
     ) -> Result<Option<Resource<ObjectHandle>>> {
-        let declared = self.declared(resource)?;
-        let namespace = namespace.map(|namespace| bounded(namespace, "a namespace", NAME)).transpose()?;
-        let name = bounded(name, "a name", NAME)?;
+        let (declared, namespace, name) = self.named(resource, namespace, name)?;
         self.look_up(HostCall::Get { declared, namespace, name })
+    }
+
+    fn presence_of(&mut self, resource: String, namespace: Option<String>, name: String) -> Result<cluster::Presence> {
+        let (declared, namespace, name) = self.named(resource, namespace, name)?;
+        match self.evaluate(HostCall::PresenceOf { declared, namespace, name })? {
+            Observed::Number(number) => Ok(match Presence::of_number(number) {
+                Presence::Present => cluster::Presence::Present,
+                Presence::Absent => cluster::Presence::Absent,
+                Presence::NotServed => cluster::Presence::NotServed,
+                Presence::NotKnown => cluster::Presence::NotKnown,
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn last_known(
+        &mut self,
+        resource: String,
+        namespace: Option<String>,
+        name: String,
+    ) -> Result<Option<Resource<ObjectHandle>>> {
+        let (declared, namespace, name) = self.named(resource, namespace, name)?;
+        self.look_up(HostCall::LastKnown { declared, namespace, name })
     }
 
     fn referent(

@@ -29,6 +29,26 @@ pub enum Dependency {
         /// The path. None: the existence of the object.
         at: Option<Path>,
     },
+    /// The existence of an object or of what was last known of it (`at: None`), or a value in it.
+    LastKnown {
+        /// The lookup that covers it.
+        lookup: Arc<LookupSpec>,
+        /// An argument of the lookup.
+        namespace: Option<Box<str>>,
+        /// An argument of the lookup.
+        name: Box<str>,
+        /// The path. None: the existence of the object.
+        at: Option<Path>,
+    },
+    /// What is known of an object.
+    Presence {
+        /// The lookup that covers it.
+        lookup: Arc<LookupSpec>,
+        /// An argument of the lookup.
+        namespace: Option<Box<str>>,
+        /// An argument of the lookup.
+        name: Box<str>,
+    },
     /// The identity of the objects in a selection (`at: None`), or a value in all of them.
     Selection {
         /// The lookup that covers it.
@@ -81,12 +101,19 @@ impl Dependency {
     /// Reads the value again. It equals the stored one unless a relevant change has happened.
     #[must_use]
     pub fn value(&self, snapshot: &dyn Snapshot) -> u64 {
+        let in_object = |found: Option<Arc<CachedObject>>, at: &Option<Path>| match (found, at) {
+            (Some(object), Some(at)) => object.value(at),
+            (found, _) => u64::from(found.is_some()),
+        };
         match self {
             Self::Object { lookup, namespace, name, at } => {
-                match (snapshot.get(lookup, namespace.as_deref(), name), at) {
-                    (Some(object), Some(at)) => object.value(at),
-                    (found, _) => u64::from(found.is_some()),
-                }
+                in_object(snapshot.get(lookup, namespace.as_deref(), name), at)
+            }
+            Self::LastKnown { lookup, namespace, name, at } => {
+                in_object(snapshot.last_known(lookup, namespace.as_deref(), name), at)
+            }
+            Self::Presence { lookup, namespace, name } => {
+                snapshot.presence(lookup, namespace.as_deref(), name).number()
             }
             Self::Selection { lookup, namespace, label_selector, at } => {
                 match (snapshot.find(lookup, namespace.as_deref(), label_selector), at) {
@@ -122,8 +149,10 @@ impl Dependencies {
     pub fn mark_stored(&self, mark: EpochMark) {
         for Collected { dependency, memory, .. } in &self.new {
             let at = match dependency {
-                Dependency::Object { at, .. } | Dependency::Selection { at, .. } => at.as_ref(),
-                Dependency::Addresses => None,
+                Dependency::Object { at, .. } | Dependency::LastKnown { at, .. } | Dependency::Selection { at, .. } => {
+                    at.as_ref()
+                }
+                Dependency::Presence { .. } | Dependency::Addresses => None,
             };
             match memory {
                 Remembering::Nowhere => {}

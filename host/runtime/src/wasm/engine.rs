@@ -76,7 +76,18 @@ impl Engine {
     /// # Errors
     /// If the cache directory is unusable, or the machine is not supported.
     pub fn new(cache: Option<&Path>) -> Result<Self, EngineError> {
+        Self::of(Config::new(), cache)
+    }
+
+    /// Creates an engine that counts the instructions of modules as fuel.
+    #[cfg(test)]
+    pub(super) fn metered() -> Result<Self, EngineError> {
         let mut config = Config::new();
+        config.consume_fuel(true);
+        Self::of(config, None)
+    }
+
+    fn of(mut config: Config, cache: Option<&Path>) -> Result<Self, EngineError> {
         config
             // With concurrency support a call costs five times as much. Only component-model-async needs it, which
             // filters do not use.

@@ -49,6 +49,13 @@ pub fn evaluate<'a>(call: &HostCall, object: &'a mut Cow<'_, Document>, scope: &
             let hit = scope.lookups.get(declared, namespace.as_deref(), name)?;
             scope.hold(hit)
         }
+        HostCall::PresenceOf { declared, namespace, name } => {
+            Ok(Observed::Number(scope.lookups.presence(declared, namespace.as_deref(), name)?.number()))
+        }
+        HostCall::LastKnown { declared, namespace, name } => {
+            let hit = scope.lookups.last_known(declared, namespace.as_deref(), name)?;
+            scope.hold(hit)
+        }
         HostCall::Referent { declared, from, at } => {
             let hit = match from {
                 Target::Object => scope.lookups.referent(declared, object, at)?,
@@ -119,7 +126,7 @@ impl Scope {
             SelectionRead::Count => Observed::Number(objects.len() as u64),
             SelectionRead::At(index) => {
                 let Some(object) = objects.get(*index as usize).cloned() else { return Ok(Observed::Nothing) };
-                let hit = LookupHit { object, lookup: hit.lookup.clone() };
+                let hit = LookupHit { object, lookup: hit.lookup.clone(), last_known: false };
                 Observed::Hit(self.hits.put(hit)?)
             }
             SelectionRead::Column(at) => {

@@ -102,8 +102,13 @@ impl Narrator {
             HostCall::Read(on, read) => (target(on), described_read(read)),
             HostCall::Edit(on, edit) => (target(on), described_edit(edit)),
             HostCall::Get { declared, namespace, name } => {
-                let namespace = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-                (cluster, one_line(&format!("get {} {namespace}{name}", resource(declared)), TEXT))
+                (cluster, lookup("get", declared, namespace.as_deref(), name))
+            }
+            HostCall::PresenceOf { declared, namespace, name } => {
+                (cluster, lookup("presence-of", declared, namespace.as_deref(), name))
+            }
+            HostCall::LastKnown { declared, namespace, name } => {
+                (cluster, lookup("last-known", declared, namespace.as_deref(), name))
             }
             HostCall::Referent { declared, from, at } => {
                 (cluster, format!("referent {} {} {at}", resource(declared), target(from)))
@@ -125,6 +130,12 @@ impl Narrator {
             HostCall::Addresses => ("node".to_owned(), "addresses".to_owned()),
         }
     }
+}
+
+/// A lookup by name.
+fn lookup(call: &str, declared: &Declared, namespace: Option<&str>, name: &str) -> String {
+    let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    one_line(&format!("{call} {} {namespace}{name}", resource(declared)), TEXT)
 }
 
 fn described_read(read: &Read) -> String {

@@ -25,6 +25,8 @@ pub enum FailureClass {
     Document,
     /// The circuit breaker is open, and the module was not called.
     BreakerOpen,
+    /// The module failed on this object again and again, and was not called.
+    SetAside,
     /// The host could not start an instance.
     Host,
 }
@@ -74,8 +76,15 @@ impl FailureClass {
             Self::Exit => "exit",
             Self::Document => "document",
             Self::BreakerOpen => "breaker-open",
+            Self::SetAside => "set-aside",
             Self::Host => "host",
         }
+    }
+
+    /// Returns whether the module was called.
+    #[must_use]
+    pub fn is_of_call(self) -> bool {
+        !matches!(self, Self::BreakerOpen | Self::SetAside)
     }
 
     /// Returns whether another call on the same object with the same snapshot fails too, because the fault does not

@@ -10,6 +10,8 @@ use weir_kube::LookupSpec;
 pub(super) struct LookupHit {
     pub(super) object: Arc<CachedObject>,
     pub(super) lookup: Arc<LookupSpec>,
+    /// It may be the object as it was last known.
+    pub(super) last_known: bool,
 }
 
 /// A selection, and the lookup that made it.

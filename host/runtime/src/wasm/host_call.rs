@@ -33,6 +33,24 @@ pub enum HostCall {
         /// The object's name.
         name: Box<str>,
     },
+    /// `cluster.presence-of`.
+    PresenceOf {
+        /// The declared lookups of the resource.
+        declared: Declared,
+        /// None: a cluster-scoped object.
+        namespace: Option<Box<str>>,
+        /// The object's name.
+        name: Box<str>,
+    },
+    /// `cluster.last-known`.
+    LastKnown {
+        /// The declared lookups of the resource.
+        declared: Declared,
+        /// None: a cluster-scoped object.
+        namespace: Option<Box<str>>,
+        /// The object's name.
+        name: Box<str>,
+    },
     /// `cluster.referent`.
     Referent {
         /// The declared lookups of the resource.

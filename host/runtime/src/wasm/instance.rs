@@ -192,6 +192,9 @@ impl Linked {
         let mut store = Store::try_new(self.engine.inner(), state).map_err(|error| host(&error))?;
         store.limiter(|state| &mut state.memory);
         store.set_hostcall_fuel(HOSTCALL);
+        // Only an engine that meters modules takes fuel.
+        #[cfg(test)]
+        let _ = store.set_fuel(u64::MAX);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut store| {
             let in_time = store.data_mut().budget.charge();
@@ -254,6 +257,12 @@ impl Instance {
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.objects
+    }
+
+    /// Returns the fuel that is left: each instruction takes one.
+    #[cfg(test)]
+    pub(super) fn fuel(&self) -> u64 {
+        self.store.get_fuel().unwrap_or_default()
     }
 
     /// Returns its linear memory in bytes. Linear memory never shrinks.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use wasmtime::Result;
 use weir_document::{Document, Path};
-use weir_kube::{GroupResource, InterfaceAddress, LookupSpec};
+use weir_kube::{GroupResource, InterfaceAddress, LookupSpec, Presence};
 
 use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
 use super::fault::Refusal;
@@ -77,9 +77,34 @@ impl LookupContext {
             self.collect(dependency, 0, Remembering::Nowhere);
             return Ok(None);
         };
-        let hit = LookupHit { object, lookup: lookup.clone() };
+        let hit = LookupHit { object, lookup: lookup.clone(), last_known: false };
         self.depend(&hit, None);
         Ok(Some(hit))
+    }
+
+    /// Returns what is known of one object.
+    pub(super) fn presence(&mut self, declared: &Declared, namespace: Option<&str>, name: &str) -> Result<Presence> {
+        let lookup = declared.covering(Some(name))?;
+        let presence = self.snapshot().presence(lookup, namespace, name);
+        let (namespace, name) = (namespace.map(Into::into), name.into());
+        let dependency = Dependency::Presence { lookup: lookup.clone(), namespace, name };
+        self.collect(dependency, presence.number(), Remembering::Nowhere);
+        Ok(presence)
+    }
+
+    /// Returns one object, or what was last known of it.
+    pub(super) fn last_known(
+        &mut self,
+        declared: &Declared,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<LookupHit>> {
+        let lookup = declared.covering(Some(name))?;
+        let object = self.snapshot().last_known(lookup, namespace, name);
+        let (namespace, name) = (namespace.map(Into::into), name.into());
+        let dependency = Dependency::LastKnown { lookup: lookup.clone(), namespace, name, at: None };
+        self.collect(dependency, u64::from(object.is_some()), Remembering::Nowhere);
+        Ok(object.map(|object| LookupHit { object, lookup: lookup.clone(), last_known: true }))
     }
 
     /// Returns the object that another one names at a path: in the same namespace, else a cluster-scoped object.
@@ -119,17 +144,19 @@ impl LookupContext {
 
     /// Adds a dependency on the value at a path of an object, or on its existence.
     pub(super) fn depend(&mut self, hit: &LookupHit, at: Option<&Path>) {
-        if hit.object.is_marked(at, self.mark) {
+        // The mark of an object stands for dependencies on the object itself.
+        if !hit.last_known && hit.object.is_marked(at, self.mark) {
             return;
         }
         let document = hit.object.document();
-        let dependency = Dependency::Object {
-            lookup: hit.lookup.clone(),
-            namespace: document.namespace().ok().flatten().map(|namespace| (*namespace).into()),
-            name: document.name().map(|name| (*name).into()).unwrap_or_default(),
-            at: at.cloned(),
-        };
-        let value = at.map_or(1, |at| hit.object.value(at));
+        let namespace = document.namespace().ok().flatten().map(|namespace| (*namespace).into());
+        let name = document.name().map(|name| (*name).into()).unwrap_or_default();
+        let (lookup, value) = (hit.lookup.clone(), at.map_or(1, |at| hit.object.value(at)));
+        let at = at.cloned();
+        if hit.last_known {
+            return self.collect(Dependency::LastKnown { lookup, namespace, name, at }, value, Remembering::Nowhere);
+        }
+        let dependency = Dependency::Object { lookup, namespace, name, at };
         self.collect(dependency, value, Remembering::Object(hit.object.clone()));
     }
 

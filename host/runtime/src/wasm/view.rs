@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec};
+use weir_kube::{InterfaceAddress, LookupSpec, Presence};
 
 /// The address at which pods of this node reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,6 +37,14 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
     fn version(&self) -> u64;
     /// Returns one object. `lookup` is the declared lookup that covers it.
     fn get(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>>;
+    /// Returns what is known of one object.
+    fn presence(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Presence {
+        if self.get(lookup, namespace, name).is_some() { Presence::Present } else { Presence::Absent }
+    }
+    /// Returns one object, or what this function last returned for it while it existed.
+    fn last_known(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
+        self.get(lookup, namespace, name)
+    }
     /// Returns the objects that a label selector matches, of one namespace or of all, sorted by namespace and name.
     /// Returns an error if the selector is malformed.
     fn find(

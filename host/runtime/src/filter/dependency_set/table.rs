@@ -67,7 +67,9 @@ impl Table {
             Dependency::Selection { lookup, .. } => {
                 self.lookups.entry(lookup.clone()).or_default().selections.push(place);
             }
-            Dependency::Object { lookup, namespace, name, .. } => {
+            Dependency::Object { lookup, namespace, name, .. }
+            | Dependency::LastKnown { lookup, namespace, name, .. }
+            | Dependency::Presence { lookup, namespace, name } => {
                 self.lookups.entry(lookup.clone()).or_default().objects.push(place);
                 let namespace = namespace.clone().unwrap_or_default();
                 let object = ObjectId { lookup: lookup.clone(), namespace, name: name.clone() };

@@ -94,6 +94,7 @@ impl<'a> Batch<'a> {
                 Replay::Replayed(replayed) => {
                     self.counts.replayed += 1;
                     filter.breaker.replayed();
+                    filter.set_aside.succeeded(before);
                     filter.dependencies.store(&dependencies, filter.pool.view());
                     if filter.is_check_due() {
                         return self.check(before, replayed, dependencies.snapshot().cloned()).await;
@@ -104,19 +105,27 @@ impl<'a> Batch<'a> {
                 Replay::Call { record: wanted } => (record, snapshot) = (wanted, dependencies.snapshot().cloned()),
             }
         }
+        let generation = filter.dependencies.generation();
+        if let Some(fault) = filter.set_aside.refuse(before, generation) {
+            return Err(fault);
+        }
         let Called { verdict, trace } = self.call(before.clone(), snapshot, record).await;
         // Also after a fault, which a change of a value that the call read may resolve.
         filter.dependencies.store(&trace.dependencies, filter.pool.view());
         let called = match verdict {
             Ok(called) => called,
             Err(fault) => {
-                let transition = filter.breaker.failed(fault.class);
+                let transition = filter.breaker.failed(fault.class, before);
+                if let Some(failures) = filter.set_aside.failed(before, generation, &fault) {
+                    self.set_aside(before, failures, &fault);
+                }
                 self.replays &= !matches!(transition, Transition::Opened(_));
                 self.transition(transition);
                 return Err(fault);
             }
         };
         self.transition(filter.breaker.succeeded());
+        filter.set_aside.succeeded(before);
         if self.cache.add(&trace, !matches!(called, Verdict::Hide)).is_err() {
             self.found_impure("two calls of the filter differ although their host calls returned the same");
         }
@@ -190,7 +199,7 @@ impl<'a> Batch<'a> {
     fn failed(&self, fault: Fault, before: Document) -> Filtered {
         let filter = self.filter;
         filter.metrics.failure(&filter.name, fault.class);
-        if fault.class != FailureClass::BreakerOpen {
+        if fault.class.is_of_call() {
             let error = format!("{}: {fault}", fault.class.label());
             *filter.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             tracing::warn!(
@@ -212,6 +221,21 @@ impl<'a> Batch<'a> {
                 message: fault.message.into(),
             }),
         }
+    }
+
+    /// Logs that an object is set aside.
+    fn set_aside(&self, object: &Document, failures: u32, fault: &Fault) {
+        let filter = self.filter;
+        tracing::error!(
+            filter = %filter.name,
+            digest = %filter.digest,
+            class = fault.class.label(),
+            policy = filter.failure_policy.as_str(),
+            namespace = object.namespace().ok().flatten().as_deref().unwrap_or_default(),
+            object = object.name().ok().as_deref().unwrap_or_default(),
+            failures,
+            "filter failed again and again on an object: object set aside, the failure policy applies to it"
+        );
     }
 
     fn transition(&self, transition: Transition) {

@@ -14,7 +14,9 @@ impl HostCall {
         match self {
             Self::Edit(_, edit) => edit.kept(),
             Self::Read(_, read) => read.kept(),
-            Self::Get { namespace, name, .. } => ARGUMENTS + length(namespace.as_deref()) + name.len(),
+            Self::Get { namespace, name, .. }
+            | Self::PresenceOf { namespace, name, .. }
+            | Self::LastKnown { namespace, name, .. } => ARGUMENTS + length(namespace.as_deref()) + name.len(),
             Self::Find { namespace, label_selector, .. } => {
                 ARGUMENTS + length(namespace.as_deref()) + label_selector.len()
             }
@@ -27,7 +29,9 @@ impl HostCall {
     pub(in crate::wasm) fn is_long(&self) -> bool {
         match self {
             Self::Read(_, read) => read.kept() > LONG,
-            Self::Get { .. } | Self::Find { .. } => self.kept() > ARGUMENTS + LONG,
+            Self::Get { .. } | Self::PresenceOf { .. } | Self::LastKnown { .. } | Self::Find { .. } => {
+                self.kept() > ARGUMENTS + LONG
+            }
             _ => false,
         }
     }
