@@ -285,7 +285,7 @@ async fn read_anew_after_exchange(store: Arc<ResourceStore>, mut changes: watch:
         told = found.told;
         drop(found);
         store.set_foreign();
-        store.trust().doubt(Doubt::Stale);
+        store.trust().renounce();
     }
 }
 

@@ -54,6 +54,11 @@ impl Trust {
         });
     }
 
+    /// Wants the same, because the objects are of another cluster.
+    pub(crate) fn renounce(&self) {
+        self.doubt(Doubt::Stale);
+    }
+
     /// The doubt that was not settled yet.
     pub(crate) fn doubted(&self) -> Option<Doubt> {
         *self.doubt.borrow()

@@ -149,7 +149,9 @@ async fn nothing_of_another_node_or_cluster_is_read() {
     cache.close().await;
     let load = |config: DiskConfig, cluster: Option<&str>| {
         let reading = Reading::new(config);
-        cluster.iter().for_each(|cluster| reading.confirm_cluster(cluster));
+        cluster.iter().for_each(|cluster| {
+            let _ = reading.confirm_cluster(cluster);
+        });
         (
             reading.load(&name("services"), Confidentiality::Plain).flatten().is_some(),
             reading.value("document/x").is_some(),
