@@ -38,6 +38,12 @@ async fn condition(nodes: &mut Events, reason: &str) -> Value {
 #[tokio::test]
 async fn refused_configurations_and_open_breakers_are_events_and_a_condition_of_the_node() {
     let server = edge().await;
+    // The breaker opens on faults on objects of three namespaces.
+    for namespace in ["team-a", "team-b"] {
+        let service =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace}});
+        server.store().put(service).unwrap();
+    }
     server.store().edit("v1", "Node", "", "edge-a", |node| {
         node["status"] = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]});
     });
