@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tracing::Instrument;
 use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics};
-use weir_upstream::{BackOff, Connectivity, Tasks, error_report};
+use weir_upstream::{BackOff, Connectivity, Tasks, error_report, jitter};
 
 use crate::cache_directory::former_place;
 use crate::config::ServeConfig;
@@ -15,6 +15,8 @@ use crate::time_file::TimeFile;
 
 /// The namespace whose uid identifies a cluster: it exists in each, and cannot be deleted.
 const IDENTITY: &str = "kube-system";
+/// How long it may be another one without an outage that Weir notices.
+const AGAIN: Duration = Duration::from_secs(300);
 /// The timeout of a request for it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The delays between failed requests.
@@ -71,7 +73,8 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
     }
 }
 
-/// Asks the API server for the identity of the cluster until it answers, and again after each outage: another cluster may answer.
+/// Asks the API server for the identity of the cluster until it answers, and again after each outage and now and then: another
+/// cluster may answer at the same address.
 pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, connectivity: Connectivity) {
     let namespaces: Api<Namespace> = Api::all(client);
     let mut reconnects = connectivity.reconnects();
@@ -84,7 +87,7 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
                     disk.confirm_cluster(uid).await;
                     backoff.reset();
                     last.clear();
-                    reconnects.next().await;
+                    let _ = tokio::time::timeout(jitter(AGAIN), reconnects.next()).await;
                     continue;
                 }
                 None => "it has no uid".to_owned(),

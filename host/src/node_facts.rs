@@ -18,7 +18,7 @@ pub const OFF: &str = "off";
 pub enum NodeState {
     /// It has not been read yet.
     Pending,
-    /// What it says; nothing if there is no such Node.
+    /// What it says, or last said; nothing if there was no such Node.
     Known(NodeFacts),
     /// It cannot be read, for this reason, until an operator does something about it.
     Unreadable(String),
@@ -52,9 +52,10 @@ pub fn follow_node(reflectors: &Reflectors, node_name: &str, tasks: &Tasks) -> w
         loop {
             let state = match handle.synced().await {
                 Ok(()) => {
-                    let node = read(&reflectors, &handle);
-                    note_missing(handle.lookup().name.as_deref(), &mut is_missing, node.is_none());
-                    NodeState::Known(node.unwrap_or(NodeFacts { is_missing: true, ..NodeFacts::default() }))
+                    reflectors.load_last_known().await;
+                    let facts = read(&reflectors, &handle);
+                    note_missing(handle.lookup().name.as_deref(), &mut is_missing, facts.is_missing);
+                    NodeState::Known(facts)
                 }
                 Err(error) => NodeState::Unreadable(error.to_string()),
             };
@@ -114,11 +115,15 @@ fn note_missing(node: Option<&str>, before: &mut bool, is_missing: bool) {
     }
 }
 
-/// What the Node says; `None` if the cluster has none of this name.
-fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> Option<NodeFacts> {
-    let lookup = handle.lookup();
+/// What the Node says. One that is gone says what it last did, also after a restart: whoever deletes a Node to move it to another
+/// pool does not turn filters off, or on.
+fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
+    let (lookup, snapshot) = (handle.lookup(), reflectors.snapshot());
     let name = lookup.name.as_deref().unwrap_or_default();
-    let node = reflectors.snapshot().get(lookup, None, name)?;
+    let is_missing = snapshot.get(lookup, None, name).is_none();
+    let Some(node) = snapshot.last_known(lookup, None, name) else {
+        return NodeFacts { is_missing, ..NodeFacts::default() };
+    };
     let node = node.document();
     let labels = Path::parse("metadata.labels").ok().and_then(|at| node.get(&at).ok().flatten());
     let labels = match labels {
@@ -126,5 +131,5 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> Option<NodeFacts> 
         _ => BTreeMap::new(),
     };
     let switch = node.annotation(SWITCH).ok().flatten();
-    Some(NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF), is_missing: false })
+    NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF), is_missing }
 }

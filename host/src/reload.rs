@@ -183,13 +183,14 @@ impl Reloader {
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
-        // Whether there is another one to fall back to, and whether it may be of another source.
-        let (mut has_other, mut is_absent) = (true, false);
+        // Whether there is another one to fall back to.
+        let mut has_other = true;
         let Refusal { mut errors, partial } = match state {
             SourceState::Pending => return AttemptResult::Waiting,
             SourceState::Valid(configuration) if let Some(absence) = self.absence(&configuration, kept).await => {
-                is_absent = true;
-                vec![absence].into()
+                has_other = false;
+                let held = self.hold(&source, kept, started).await;
+                std::iter::once(absence).chain(held.err().unwrap_or_default()).collect::<Vec<_>>().into()
             }
             SourceState::Valid(configuration) => match self.activate(&source, &configuration, kept, started).await {
                 Ok(Activation::Waiting) => return AttemptResult::Waiting,
@@ -214,14 +215,12 @@ impl Reloader {
             SourceState::Invalid(error) => vec![whole(error.to_string())].into(),
             SourceState::Unreadable(reason) => vec![whole(reason.to_string())].into(),
         };
-        if self.active().is_none() || kept.is_partial || (is_absent && kept.never_had) {
-            let last = match (has_other, is_absent) {
-                (true, false) => self.last("the configuration is refused").await,
-                (true, true) => self.last_of_any("the configuration names no set of filters").await,
-                (false, _) => None,
+        if self.active().is_none() || kept.is_partial {
+            let last = match has_other {
+                true => self.last("the configuration is refused").await.map(Arc::new),
+                false => None,
             };
             let fell_back = self.fall_back(last, &source, kept, started).await;
-            kept.never_had &= fell_back.is_err();
             if let Some(partial) = partial.filter(|_| fell_back.is_err()) {
                 self.activate_partial(&source, partial, kept, started).await;
             }

@@ -2,6 +2,9 @@
 //! turns no filter off: a node that has had a set keeps it, across restarts too, and reports the configuration as refused. A node
 //! that has never had one has none.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use super::last_good::SourcedConfiguration;
 use super::{Kept, Reloader, whole};
 use crate::admin::status::ReloadError;
@@ -16,6 +19,20 @@ impl Reloader {
             _ => self.last_of_any("").await.is_some(),
         };
         has_had.then(|| whole(format!("{reason}; {OFF}")))
+    }
+
+    /// Activates the set that holds, for the Node as it is: it may select other filters now, or turn all off.
+    ///
+    /// # Errors
+    /// Why that fails; nothing if there is none.
+    pub(super) async fn hold(&self, source: &str, kept: &mut Kept, started: Instant) -> Result<(), Vec<ReloadError>> {
+        let last = match &kept.proven {
+            Some(proven) if !kept.never_had => Some(proven.configuration.clone()),
+            _ => self.last_of_any("the configuration names no set of filters").await.map(Arc::new),
+        };
+        let held = self.fall_back(last, source, kept, started).await;
+        kept.never_had &= held.is_err();
+        held
     }
 
     /// The last good configuration of this source or, without one, of any.

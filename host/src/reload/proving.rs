@@ -56,7 +56,7 @@ impl Reloader {
                 self.apply(&source, &proven.configuration, before.as_deref(), former, filters, started);
             }
             None => {
-                let last = self.last("the filter set was taken back").await;
+                let last = self.last("the filter set was taken back").await.map(Arc::new);
                 let fell_back = self.fall_back(last, &source, kept, started).await;
                 errors.extend(fell_back.err().unwrap_or_default());
             }
@@ -78,13 +78,12 @@ impl Reloader {
     /// Why that fails; nothing if there is none.
     pub(super) async fn fall_back(
         &self,
-        last: Option<SourcedConfiguration>,
+        last: Option<Arc<SourcedConfiguration>>,
         source: &str,
         kept: &mut Kept,
         started: Instant,
     ) -> Result<(), Vec<ReloadError>> {
         let Some(configuration) = last else { return Err(Vec::new()) };
-        let configuration = Arc::new(configuration);
         let failed = match self.activate(source, &configuration, kept, started).await {
             Ok(_) => {
                 kept.fallback_warnings.clone_from(&configuration.warnings);

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use weir_document::{CachedObject, Document};
 use weir_kube::LookupSpec;
 
-use super::disk::{CachedValue, DiskCache};
+use super::disk::{CachedValue, ClusterChanges, DiskCache, DiskUnusable};
 
 /// The most objects. Another one replaces the one that was read longest ago.
 const OBJECTS: usize = 64;
@@ -33,6 +33,8 @@ pub(super) struct LastKnown {
 struct State {
     objects: HashMap<Box<str>, Entry>,
     reads: u64,
+    /// Tells when what is known is of another cluster.
+    changes: Option<watch::Receiver<ClusterChanges>>,
 }
 
 struct Entry {
@@ -47,25 +49,27 @@ struct Entry {
 
 impl LastKnown {
     pub(super) fn new(disk: Option<Arc<DiskCache>>) -> Self {
-        Self { state: Mutex::default(), disk, loaded: OnceCell::new() }
+        let changes = disk.as_ref().map(|disk| disk.cluster_changes());
+        Self { state: Mutex::new(State { changes, ..State::default() }), disk, loaded: OnceCell::new() }
     }
 
-    /// Reads what is on disk, once.
+    /// Reads what is on disk, once; again if it cannot be read now.
     pub(super) async fn load(&self) {
-        self.loaded
-            .get_or_init(|| async {
-                let Some(disk) = &self.disk else { return };
-                let Some(value) = disk.get(VALUE).await else { return };
-                let Ok(objects) = serde_json::from_slice::<BTreeMap<Box<str>, Value>>(&value.bytes) else {
-                    return;
-                };
-                let mut state = self.lock();
-                for (key, json) in objects.into_iter().take(OBJECTS) {
-                    let object = Arc::new(CachedObject::new(Document::json(Bytes::from(json.to_string()))));
-                    state.objects.entry(key).or_insert(Entry { object, version: 0, read: 0, stands_in: false });
-                }
-            })
-            .await;
+        let read = self.loaded.get_or_try_init(|| async {
+            let Some(disk) = &self.disk else { return Ok(()) };
+            let value = disk.read(VALUE).await?;
+            let objects =
+                value.and_then(|value| serde_json::from_slice::<BTreeMap<Box<str>, Value>>(&value.bytes).ok());
+            let mut state = self.lock();
+            for (key, json) in objects.into_iter().flatten().take(OBJECTS) {
+                let object = Arc::new(CachedObject::new(Document::json(Bytes::from(json.to_string()))));
+                state.objects.entry(key).or_insert(Entry { object, version: 0, read: 0, stands_in: false });
+            }
+            Ok::<_, DiskUnusable>(())
+        });
+        if read.await.is_err() {
+            tracing::warn!("what was last known of looked-up objects cannot be read from disk now");
+        }
     }
 
     /// Notes an object that exists in a snapshot of this version.
@@ -142,7 +146,13 @@ impl LastKnown {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = state.changes.as_mut().filter(|changes| changes.has_changed().unwrap_or(false));
+        if let Some(changes) = changes {
+            changes.mark_unchanged();
+            state.objects.clear();
+        }
+        state
     }
 }
 

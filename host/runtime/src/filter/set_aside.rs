@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// How often objects that have not changed are tried again in a second.
 const RETRIES: u32 = 5;
 /// The most objects. Another one replaces the one that failed longest ago.
-const OBJECTS: usize = 1024;
+const OBJECTS: usize = 8192;
 
 /// The objects of one filter that it failed on.
 #[derive(Debug, Default)]
@@ -118,7 +118,10 @@ impl SetAside {
             && let Some(key) = ObjectKey::of(object)
         {
             let mut state = self.lock();
-            state.objects.remove(&key);
+            if state.objects.remove(&key).is_some_and(|entry| entry.is_set_aside()) {
+                // Only retries that fail cost anything: what recovers, recovers at once.
+                state.refund();
+            }
             self.any.store(!state.objects.is_empty(), Ordering::Relaxed);
         }
     }
@@ -154,6 +157,12 @@ impl State {
                 *retries = Some((now, 1));
                 true
             }
+        }
+    }
+
+    fn refund(&mut self) {
+        if let Some((_, count)) = &mut self.retries {
+            *count = count.saturating_sub(1);
         }
     }
 }

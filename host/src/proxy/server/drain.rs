@@ -48,11 +48,15 @@ impl Drain {
         tasks.stopping().await;
         if is_inherited {
             self.before.close();
-            let _ = tokio::time::timeout_at(self.deadline(), self.before.wait()).await;
+            // Who is accepted last has time for a request, too.
+            let last = self.deadline().checked_sub(LAST.min(self.timeout / 2)).unwrap_or_else(Instant::now);
+            let _ = tokio::time::timeout_at(last, self.before.wait()).await;
         }
     }
 }
 
+/// How long before the deadline a port ends that goes on accepting.
+const LAST: Duration = Duration::from_secs(3);
 /// For a timeout that has no end.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -78,7 +82,7 @@ mod tests {
         assert_eq!(drain.deadline(), begin + Duration::from_secs(10), "it is that of the first who asks");
         let _endless = drain.hold();
         drain.port_ends(&tasks, true).await;
-        assert_eq!(begin.elapsed(), Duration::from_secs(10));
+        assert_eq!(begin.elapsed(), Duration::from_secs(7), "the last client has three seconds");
     }
 
     #[tokio::test]

@@ -127,8 +127,14 @@ impl DiskCache {
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
     /// cluster is set aside.
     pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
-        let told = u64::from(self.reading.confirm_cluster(&uid));
-        let confirmed = self.blocking(move |state, _| (state.confirm_cluster(uid), state.foreign)).await;
+        let is_exchanged = self.reading.confirm_cluster(&uid);
+        let told = u64::from(is_exchanged);
+        let confirmed = self.blocking(move |state, requests| {
+            // Before the next commit, which writes to the present cluster's file.
+            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.set_foreign());
+            (state.confirm_cluster(uid), state.foreign)
+        });
+        let confirmed = confirmed.await;
         let (is_set_aside, is_foreign) = confirmed.unwrap_or_default();
         self.cluster.send_replace(if is_foreign { ClusterCheck::Other } else { ClusterCheck::Same });
         let on_disk = u64::from(is_set_aside);
@@ -339,7 +345,8 @@ impl DiskCache {
         let task = tokio::task::spawn_blocking(move || {
             let mut state = loop {
                 let state = cache.state.try_lock().ok();
-                if let Some(state) = state.filter(|state| state.is_open()) {
+                // One that is only read may lack what an earlier release has left.
+                if let Some(state) = state.filter(|state| state.is_open() && !state.is_read_only()) {
                     break state;
                 }
                 if let Some(found) = beside(&cache.reading) {

@@ -56,9 +56,11 @@ impl CommitTimes {
     /// Says that the disk of the file is slow, if it is, also while a commit does not end.
     pub(super) fn condition(&self, file: &str, interval: Duration) -> Option<DiskCondition> {
         let times = *lock(&self.0);
+        // Two slow commits that are far apart say nothing of the time between.
+        let recent = |slow: &Slow| slow.until.elapsed() < LASTING;
         let slow = match times.present {
-            Some(_) => times.slow_at(Instant::now(), interval).or(times.slow)?,
-            None => times.slow?,
+            Some(_) => times.slow_at(Instant::now(), interval).or(times.slow.filter(recent))?,
+            None => times.slow.filter(recent)?,
         };
         if slow.until.duration_since(slow.since) < LASTING {
             return None;
@@ -74,7 +76,8 @@ impl Times {
     fn slow_at(&self, now: Instant, interval: Duration) -> Option<Slow> {
         let present = self.present?;
         let last = now.duration_since(present);
-        let since = self.slow.map_or(present, |slow| slow.since);
+        let in_a_row = self.slow.filter(|slow| present.duration_since(slow.until) < LASTING);
+        let since = in_a_row.map_or(present, |slow| slow.since);
         (last > limit(interval)).then_some(Slow { since, until: now, last })
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::aside::Aside;
@@ -29,6 +30,7 @@ pub(super) fn compacted(
     database: &Database,
 ) -> Result<Database, DiskError> {
     let new = config.of_file(Aside::of(&config.path).successor());
+    has_room(&config.path, database.file_len())?;
     let written = write_copy(&new, metrics, database);
     if written.is_err() {
         // It takes room that the old one may need.
@@ -36,10 +38,18 @@ pub(super) fn compacted(
     }
     let written = written?;
     std::fs::rename(&new.path, &config.path)?;
-    if let Some(directory) = config.path.parent() {
-        File::open(directory)?.sync_all()?;
+    // The new file is in its place, whether or not that is on disk yet.
+    if let Some(directory) = config.path.parent().and_then(|directory| File::open(directory).ok()) {
+        let _ = directory.sync_all();
     }
     Ok(written)
+}
+
+/// Whether a second file fits, and leaves as much room again: a full disk stops the node.
+fn has_room(path: &Path, bytes: u64) -> Result<(), DiskError> {
+    let space = rustix::fs::statvfs(path.parent().unwrap_or(path)).map_err(io::Error::from)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    if free < bytes.saturating_mul(2) { Err(DiskError::Full) } else { Ok(()) }
 }
 
 fn write_copy(new: &DiskConfig, metrics: &Arc<DiskMetrics>, database: &Database) -> Result<Database, DiskError> {

@@ -65,6 +65,11 @@ impl DiskError {
         matches!(self, Self::Full | Self::ReadOnly(_) | Self::Locked | Self::Io(_))
     }
 
+    /// Whether the file is whole, and of something else than this start.
+    pub(super) fn is_misfit(&self) -> bool {
+        matches!(self, Self::OtherNode(_) | Self::OtherCluster(_) | Self::Format(_))
+    }
+
     /// Whether the file may be read although it cannot be written. What another process writes changes while it is read.
     pub(super) fn may_be_read(&self) -> bool {
         matches!(self, Self::Full | Self::ReadOnly(_) | Self::Io(_))
@@ -107,14 +112,7 @@ macro_rules! from_redb {
     };
 }
 
-from_redb!(
-    redb::StorageError,
-    redb::TableError,
-    redb::DatabaseError,
-    redb::TransactionError,
-    redb::CommitError,
-    redb::CompactionError
-);
+from_redb!(redb::StorageError, redb::TableError, redb::DatabaseError, redb::TransactionError, redb::CommitError);
 
 /// The file of the cache cannot be used at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -96,14 +96,17 @@ impl DiskState {
     fn compact(&mut self, database: &mut Database) -> Result<(), DiskError> {
         let content = self.bytes() + self.index.as_ref().map_or(0, ValueIndex::bytes);
         let most = self.config.max_bytes.saturating_mul(2) + FREE;
-        let pause = if database.file_len() > most { URGENT_COMPACTION } else { COMPACTION };
+        let is_urgent = database.file_len() > most && !self.compaction_failed;
+        let pause = if is_urgent { URGENT_COMPACTION } else { COMPACTION };
         let recently = self.compacted.is_some_and(|at| at.elapsed() < pause);
         if recently || database.file_len() <= 2 * content + FREE {
             return Ok(());
         }
         self.compacted = Some(Instant::now());
         let before = database.file_len();
-        match compacted(&self.config, &self.metrics, database) {
+        let compacted = compacted(&self.config, &self.metrics, database);
+        self.compaction_failed = compacted.is_err();
+        match compacted {
             Ok(compacted) => {
                 self.reading.read_from(&compacted);
                 std::mem::replace(database, compacted).close();

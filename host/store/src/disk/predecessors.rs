@@ -22,6 +22,8 @@ use super::seal::CacheKey;
 
 /// Notes in the present file that a file is being taken over by it for the first time.
 const BEGUN: &str = "begun";
+/// Notes that its values are there.
+const VALUES: &str = "values";
 
 /// A file that has something which the present one may lack.
 pub(super) struct Predecessor {
@@ -126,20 +128,29 @@ impl Predecessor {
     }
 
     /// Opens the file to read from it beside the thread that writes.
-    pub(super) fn open_unverified(&self, cluster: Option<&str>) -> Option<Database> {
-        let database = open_storage(&*self.config.readable).and_then(Database::open_unverified).ok()?;
-        check(&database, &self.config, cluster).ok().map(|_| database)
+    pub(super) fn open_unverified(&self, cluster: Option<&str>) -> Result<Database, DiskError> {
+        let database = open_storage(&*self.config.readable).and_then(Database::open_unverified)?;
+        check(&database, &self.config, cluster).map(|_| database)
     }
 
     fn copy(&self, former: &Database, own: &Database, key: Option<&CacheKey>) -> Result<CopiedStores, CopyError> {
-        if self.is_first {
-            let cluster = former.meta("cluster").map_err(CopyError::Read)?;
-            let begun = own.write(|batch| {
+        // Objects without a cluster would pass for the next one's.
+        let cluster = match own.meta("cluster").map_err(CopyError::Write)? {
+            None => former.meta("cluster").map_err(CopyError::Read)?,
+            Some(_) => None,
+        };
+        let begun = own.write(|batch| {
+            if self.is_first {
                 batch.put_meta(&place(&self.config.path), BEGUN)?;
-                cluster.iter().try_for_each(|cluster| batch.put_meta("cluster", cluster))
-            });
-            begun.map_err(CopyError::Write)?;
+            }
+            cluster.iter().try_for_each(|cluster| batch.put_meta("cluster", cluster))
+        });
+        begun.map_err(CopyError::Write)?;
+        if self.is_first {
             copy_values(former, own)?;
+            // What is removed or replaced from now on must not come back.
+            let copied = own.write(|batch| batch.put_meta(&place(&self.config.path), VALUES));
+            copied.map_err(CopyError::Write)?;
         }
         copy_stores(former, own, key)
     }

@@ -15,7 +15,7 @@ use super::config::{Confidentiality, DiskConfig, StoreName};
 use super::database::{Database, open_storage};
 use super::error::DiskError;
 use super::persisted::Persisted;
-use super::predecessors::{self, Predecessor};
+use super::predecessors;
 use super::recovery;
 use super::seal::CacheKey;
 use super::store_row::StoreRow;
@@ -32,7 +32,7 @@ pub(super) struct Reading {
     config: DiskConfig,
     source: Mutex<Source>,
     /// The files of earlier releases that are not taken over yet; `None` until something is read.
-    predecessors: Mutex<Option<Vec<Unmerged>>>,
+    predecessors: Mutex<Option<Predecessors>>,
     /// Signalled when the file is verified, or cannot be.
     changed: Condvar,
     /// The uid of the cluster that the daemon talks to, once known.
@@ -66,7 +66,15 @@ enum Source {
     Verified(Database),
 }
 
-/// A file of an earlier release that is not taken over yet.
+/// The files of earlier releases that are not taken over yet.
+#[derive(Clone, Default)]
+struct Predecessors {
+    files: Vec<Unmerged>,
+    /// Whether another one cannot be read before it is taken over.
+    has_others: bool,
+}
+
+/// One of them.
 #[derive(Clone)]
 struct Unmerged {
     database: Database,
@@ -124,18 +132,23 @@ impl Reading {
 
     /// Notes that the file has all that earlier releases have left.
     pub(super) fn taken_over(&self) {
-        let before = lock(&self.predecessors).replace(Vec::new());
-        before.into_iter().flatten().for_each(|unmerged| unmerged.database.close());
+        let before = lock(&self.predecessors).replace(Predecessors::default());
+        before.into_iter().flat_map(|it| it.files).for_each(|unmerged| unmerged.database.close());
     }
 
     /// The files of earlier releases that are not taken over yet.
-    fn unmerged(&self, own: Option<&Database>) -> Vec<Unmerged> {
+    fn unmerged(&self, own: Option<&Database>) -> Predecessors {
         let mut unmerged = lock(&self.predecessors);
         let unmerged = unmerged.get_or_insert_with(|| {
             let cluster = lock(&self.confirmed).clone();
-            let pending = predecessors::pending(&self.config, own).into_iter();
-            let open = |it: Predecessor| Some((it.open_unverified(cluster.as_deref())?, it.is_first));
-            pending.filter_map(open).map(|(database, is_first)| Unmerged { database, is_first }).collect()
+            let mut found = Predecessors::default();
+            for pending in predecessors::pending(&self.config, own) {
+                match pending.open_unverified(cluster.as_deref()) {
+                    Ok(database) => found.files.push(Unmerged { database, is_first: pending.is_first }),
+                    Err(error) => found.has_others |= !error.is_misfit(),
+                }
+            }
+            found
         });
         unmerged.clone()
     }
@@ -163,6 +176,9 @@ impl Reading {
     /// Notes the cluster: nothing of another one is read. Returns whether it was another one before.
     pub(super) fn confirm_cluster(&self, uid: &str) -> bool {
         let before = lock(&self.confirmed).replace(uid.to_owned());
+        // They are opened again if they are of this one.
+        let unmerged = lock(&self.predecessors).take();
+        unmerged.into_iter().flat_map(|it| it.files).for_each(|unmerged| unmerged.database.close());
         before.is_some_and(|before| before != uid)
     }
 
@@ -207,12 +223,14 @@ impl Reading {
             return Some(Some(restored.snapshot()));
         }
         let unmerged = self.unmerged(own.as_ref().map(|own| &own.database));
-        let is_complete = own.as_ref().is_none_or(|own| own.is_verified) && unmerged.is_empty();
-        let mut rows = match &own {
-            Some(own) => rows_of(&own.database, name).ok()?,
-            None => Vec::new(),
-        };
-        unmerged.iter().for_each(|it| rows.extend(rows_of(&it.database, name).unwrap_or_default()));
+        let is_merged = unmerged.files.is_empty() && !unmerged.has_others;
+        let is_complete = own.as_ref().is_none_or(|own| own.is_verified) && is_merged;
+        // Of equal versions, the last one counts.
+        let mut rows: Vec<_> =
+            unmerged.files.iter().flat_map(|it| rows_of(&it.database, name).unwrap_or_default()).collect();
+        if let Some(own) = &own {
+            rows.extend(rows_of(&own.database, name).ok()?);
+        }
         if rows.is_empty() && is_complete {
             return Some(None);
         }
@@ -246,8 +264,8 @@ impl Reading {
         };
         if found.is_none() {
             let unmerged = self.unmerged(own.as_ref().map(|own| &own.database));
-            let mut first = unmerged.iter().filter(|unmerged| unmerged.is_first).peekable();
-            is_complete &= first.peek().is_none();
+            let mut first = unmerged.files.iter().filter(|unmerged| unmerged.is_first).peekable();
+            is_complete &= first.peek().is_none() && !unmerged.has_others;
             found = first.find_map(|unmerged| unmerged.database.value(name).ok().flatten());
         }
         let Some(blob) = found else { return is_complete.then_some(None) };
@@ -263,7 +281,7 @@ impl Reading {
         }
         let own = self.readable()?.map(|own| own.database);
         let unmerged = self.unmerged(own.as_ref());
-        let mut databases = own.iter().chain(unmerged.iter().map(|unmerged| &unmerged.database));
+        let mut databases = own.iter().chain(unmerged.files.iter().map(|unmerged| &unmerged.database));
         Some(databases.find_map(|database| database.meta("cluster").ok().flatten()))
     }
 

@@ -49,6 +49,8 @@ pub(super) struct DiskState {
     /// Whether the daemon talks to another cluster than the one that the file was of when it was opened.
     pub(super) foreign: bool,
     pub(super) compacted: Option<Instant>,
+    /// Whether that failed: the next attempt is not urgent.
+    pub(super) compaction_failed: bool,
     /// When the file was written anew because it was not at its path any more.
     pub(super) rewritten: Option<Instant>,
     /// When the time that files were set aside for was counted.
@@ -90,6 +92,7 @@ impl DiskState {
             confirmed: None,
             foreign: false,
             compacted: None,
+            compaction_failed: false,
             rewritten: None,
             tended: None,
             swept: None,
