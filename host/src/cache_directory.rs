@@ -23,7 +23,8 @@ pub(crate) fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<(Pa
     let Some(path) = config.cache_dir.clone() else { return cache_directory(None) };
     match cache_directory(Some(path.clone())) {
         Err(error) if is_of_disk(error.kind()) => {
-            tracing::error!(%error, "the cache directory cannot be used, nothing is kept on disk until a restart");
+            let path = path.display();
+            tracing::error!(%path, %error, "the cache directory cannot be used, nothing is kept on disk until a restart");
             (config.cache_dir, config.disk_cache) = (None, None);
             cache_directory(None)
         }

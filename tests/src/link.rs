@@ -20,8 +20,19 @@ impl Link {
     /// # Panics
     /// No port can be had.
     pub async fn to(server: &ApiServer) -> Self {
-        // While it is down, nothing else takes its port: connections leave from another address.
-        let listener = TcpListener::bind("127.0.0.2:0").await.unwrap();
+        Self::at("127.0.0.1:0", server).await
+    }
+
+    /// The same at an address of its own. While it is down, nothing else takes its port: connections leave from another address.
+    ///
+    /// # Panics
+    /// No port can be had.
+    pub async fn apart(server: &ApiServer) -> Self {
+        Self::at("127.0.0.2:0", server).await
+    }
+
+    async fn at(address: &str, server: &ApiServer) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut link = Self { address, server: server.address(), connections: JoinSet::new() };
         link.serve(listener);
