@@ -28,7 +28,6 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("store/src/disk/cache.rs", "stores", "open stores by number"),
     ("store/src/disk/conditions.rs", "Conditions", "ten conditions of the file"),
     ("store/src/disk/overlay.rs", "pages", "what mends the file in memory; 64 MiB"),
-    ("store/src/disk/reading.rs", "predecessors", "two files of each form at most"),
     ("store/src/disk/recovery.rs", "rows", "the rows of the file that is opened"),
     ("document/src/cached.rs", "Memory", "16 paths of one object"),
     ("document/src/protobuf/schema.rs", "kinds", "the kinds of the schema"),

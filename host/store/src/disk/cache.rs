@@ -352,8 +352,9 @@ impl DiskCache {
                 if let Some(found) = beside(&cache.reading) {
                     return Some(found);
                 }
-                // Who has the state verifies the file, perhaps.
-                if cache.state.try_lock().is_ok() || cache.reading.wait() {
+                // Who has the state verifies the file, perhaps. Otherwise that is for this one: to open the file is to write to it.
+                let is_free = cache.state.try_lock().map(|state| state.verify_first()).is_ok();
+                if is_free || cache.reading.wait() {
                     match beside(&cache.reading) {
                         Some(found) => return Some(found),
                         None => break lock(&cache.state),

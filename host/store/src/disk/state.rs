@@ -208,8 +208,8 @@ impl DiskState {
 
     /// Verifies the file before it is opened to be written: what is read must not wait for a disk that is slow to write, or
     /// hangs. Returns whether that has succeeded.
-    fn verify_first(&self) -> bool {
-        if !self.reading.is_unverified() {
+    pub(super) fn verify_first(&self) -> bool {
+        if self.closed || !self.reading.is_unverified() {
             return false;
         }
         let verified = recovery::verify(&self.config, &self.metrics, self.confirmed.as_deref());
