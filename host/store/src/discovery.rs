@@ -63,7 +63,8 @@ impl Discovery {
             match discover(&self.client, &self.lookup).await {
                 Ok(version) => return Some(version),
                 Err(RequestError::NotFound) => return None,
-                Err(RequestError::Expired | RequestError::UnknownVersion) => {}
+                // The daemon sends with its own credential.
+                Err(RequestError::Expired | RequestError::UnknownVersion | RequestError::Returned) => {}
                 Err(RequestError::Other(error)) => report(error),
             }
             backoff.wait_or_reconnect(&mut self.reconnects).await;

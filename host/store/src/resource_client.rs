@@ -32,6 +32,8 @@ pub(super) enum RequestError {
     Expired,
     /// 504: the server has not reached the resourceVersion of the request.
     UnknownVersion,
+    /// The client that has lent what the request was sent with has left. That says nothing of the API server.
+    Returned,
     /// Any other failure.
     Other(ReflectorError),
 }

@@ -118,9 +118,20 @@ impl LentCredential {
 
     /// Waits until no open request lends this one, although others may be lent: nothing goes on with it then. Cancel-safe.
     pub async fn until_returned(&self, authorization: &HeaderValue) {
-        let is_returned = |loans: &Loans| loans.open.values().all(|loan| loan.authorization != authorization);
         // The sender lives as long as `self`.
-        let _ = self.0.subscribe().wait_for(is_returned).await;
+        let _ = self.0.subscribe().wait_for(|loans| loans.is_returned(authorization)).await;
+    }
+
+    /// Whether no open request lends this one.
+    #[must_use]
+    pub fn is_returned(&self, authorization: &HeaderValue) -> bool {
+        self.0.borrow().is_returned(authorization)
+    }
+}
+
+impl Loans {
+    fn is_returned(&self, authorization: &HeaderValue) -> bool {
+        self.open.values().all(|loan| loan.authorization != authorization)
     }
 }
 

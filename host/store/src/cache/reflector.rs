@@ -175,6 +175,8 @@ impl ResourceReflector {
                     unknown_versions = 0;
                     next
                 }
+                // Another client may lend one: nothing is wrong with the API server.
+                (Err(RequestError::Returned), current) => current,
                 // Nobody lends the credential any more.
                 (Err(_), current) if self.is_paused() => current,
                 // The next source goes on at once, where the store is.
@@ -251,6 +253,11 @@ impl ResourceReflector {
         }
     }
 
+    /// Whether whoever has lent what a request was sent with has left; `None` if nobody lent anything.
+    fn is_returned(&self, sent: Option<&HeaderValue>) -> bool {
+        self.lent.as_ref().is_some_and(|lent| sent.is_none_or(|sent| lent.is_returned(sent)))
+    }
+
     fn select_source(&mut self) {
         let before = self.store.peer();
         let is_own = self.anew || self.store.bytes() > MAX_OF_PEER;
@@ -319,7 +326,10 @@ impl ResourceReflector {
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
         let sent = self.lent.as_ref().and_then(LentCredential::newest);
-        let response = self.client().get(&path, self.collection.accept_watch(), false).await?;
+        let response = match self.client().get(&path, self.collection.accept_watch(), false).await {
+            Err(_) if self.is_returned(sent.as_ref()) => return Err(RequestError::Returned),
+            response => response?,
+        };
         self.needs_bookmark = false;
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
@@ -339,7 +349,7 @@ impl ResourceReflector {
                 }
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
-                () = self.returned(sent.as_ref()) => return Ok(received),
+                () = self.returned(sent.as_ref()) => return Err(RequestError::Returned),
                 () = store.trust().until_doubted() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
