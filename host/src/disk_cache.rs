@@ -73,8 +73,8 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
     }
 }
 
-/// Asks the API server for the identity of the cluster until it answers, and again after each outage and now and then: another
-/// cluster may answer at the same address.
+/// Asks the API server for the identity of the cluster until it answers, and again after each lost connection and now and then:
+/// another cluster may answer at the same address.
 pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, connectivity: Connectivity) {
     let namespaces: Api<Namespace> = Api::all(client);
     let mut reconnects = connectivity.reconnects();
@@ -87,7 +87,11 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
                     disk.confirm_cluster(uid).await;
                     backoff.reset();
                     last.clear();
-                    let _ = tokio::time::timeout(jitter(AGAIN), reconnects.next()).await;
+                    tokio::select! {
+                        () = reconnects.next() => {}
+                        () = disk.cluster_doubted() => {}
+                        () = tokio::time::sleep(jitter(AGAIN)) => {}
+                    }
                     continue;
                 }
                 None => "it has no uid".to_owned(),

@@ -7,13 +7,12 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::HeaderValue;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, LabelSelector, LookupSpec};
 use weir_upstream::{CredentialLoan, LentCredential, Tasks};
 
 use super::cache::{CheckConfig, Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
-use super::disk::{ClusterChanges, Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
+use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::peers::{PeerOrder, Peers};
 use super::store_reader::{ImpersonatedUser, StoreReader};
 use super::timing::ReflectorTiming;
@@ -231,7 +230,7 @@ impl Inner {
         let store = reflector.store();
         let stop = CancellationToken::new();
         if let Some(disk) = &self.config.disk {
-            self.spawn(stop.clone(), read_anew_after_exchange(store.clone(), disk.cluster_changes()));
+            self.spawn(stop.clone(), follow_cluster(store.clone(), disk.clone()));
         }
         let disk = self.config.disk.clone().filter(|_| id.is_persistent());
         if disk.is_some() {
@@ -277,15 +276,25 @@ impl Inner {
     }
 }
 
-/// Has a store read anew when the API server turns out to be another cluster's: its versions may go on where the former ones
-/// were.
-async fn read_anew_after_exchange(store: Arc<ResourceStore>, mut changes: watch::Receiver<ClusterChanges>) {
+/// Has the cluster asked who it is when a store has lost its connection, and the store read anew when it is another one: its
+/// versions may go on where the former ones were.
+async fn follow_cluster(store: Arc<ResourceStore>, disk: Arc<DiskCache>) {
+    let (mut changes, mut questions) = (disk.cluster_changes(), store.trust().questions());
     let mut told = changes.borrow_and_update().told;
-    while let Ok(found) = changes.wait_for(|changes| changes.told != told).await {
-        told = found.told;
-        drop(found);
-        store.set_foreign();
-        store.trust().renounce();
+    loop {
+        tokio::select! {
+            changed = changes.changed() => {
+                let found = changes.borrow_and_update().told;
+                if changed.is_err() {
+                    return;
+                }
+                if std::mem::replace(&mut told, found) != found {
+                    store.set_foreign();
+                    store.trust().renounce();
+                }
+            }
+            () = questions.next() => disk.doubt_cluster(),
+        }
     }
 }
 

@@ -242,11 +242,14 @@ impl Life {
     /// Changes what is at the other end of the link.
     async fn behind_link(&mut self, change: impl FnOnce(&mut Site)) {
         self.evolve();
-        let is_up = self.site.is_up;
+        let (is_up, before) = (self.site.is_up, self.site.present);
         self.site.put_link(false).await;
         change(&mut self.site);
+        let is_exchanged = self.site.present != before;
         if let Some(run) = &mut self.run {
             run.fresh = None;
+            // It asks again.
+            run.confirmed = run.confirmed.filter(|_| !(is_exchanged && is_up));
         }
         self.site.server().clear_requests();
         self.site.put_link(is_up).await;

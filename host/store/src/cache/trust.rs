@@ -35,6 +35,23 @@ pub(crate) enum Doubt {
     Different(u64),
 }
 
+/// The questions of a store's history from now on.
+pub(crate) struct Questions(watch::Receiver<Continuity>);
+
+impl Questions {
+    /// Resolves with the next question. Cancel safe.
+    pub(crate) async fn next(&mut self) {
+        loop {
+            if self.0.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            if *self.0.borrow_and_update() != Continuity::Known {
+                return;
+            }
+        }
+    }
+}
+
 impl Trust {
     /// Notes what the API server has answered a list or a watch. Returns whether that is new.
     pub(crate) fn set_refused(&self, refused: bool) -> bool {
@@ -87,6 +104,11 @@ impl Trust {
             }
             is_answered
         });
+    }
+
+    /// Tells each time that the history comes into question.
+    pub(crate) fn questions(&self) -> Questions {
+        Questions(self.continuity.subscribe())
     }
 
     pub(crate) fn continuity(&self) -> Continuity {

@@ -31,9 +31,11 @@ pub struct DiskCache {
     pub(super) reading: Arc<Reading>,
     requests: Mutex<PersistRequests>,
     /// Signalled when there is something new to write, other than an event of a store.
-    wake: Notify,
-    cluster: watch::Sender<ClusterCheck>,
-    changes: watch::Sender<ClusterChanges>,
+    pub(super) wake: Notify,
+    pub(super) cluster: watch::Sender<ClusterCheck>,
+    pub(super) changes: watch::Sender<ClusterChanges>,
+    /// Signalled when the cluster is to be asked again who it is.
+    pub(super) doubt: Notify,
     commit_interval: Duration,
     commit_bytes: u64,
     opened: Instant,
@@ -69,6 +71,7 @@ impl DiskCache {
             wake: Notify::new(),
             cluster: watch::Sender::new(ClusterCheck::Unknown),
             changes: watch::Sender::default(),
+            doubt: Notify::new(),
             opened: Instant::now(),
         })
     }
@@ -124,57 +127,10 @@ impl DiskCache {
         self.reading.conditions()
     }
 
-    /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
-    /// cluster is set aside.
-    pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
-        let is_exchanged = self.reading.confirm_cluster(&uid);
-        let told = u64::from(is_exchanged);
-        let confirmed = self.blocking(move |state, requests| {
-            // Before the next commit, which writes to the present cluster's file.
-            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.set_foreign());
-            (state.confirm_cluster(uid), state.foreign)
-        });
-        let confirmed = confirmed.await;
-        let (is_set_aside, is_foreign) = confirmed.unwrap_or_default();
-        self.cluster.send_replace(if is_foreign { ClusterCheck::Other } else { ClusterCheck::Same });
-        let on_disk = u64::from(is_set_aside);
-        self.changes.send_if_modified(|changes| {
-            changes.on_disk += on_disk;
-            changes.told += told;
-            on_disk + told > 0
-        });
-        self.wake.notify_one();
-    }
-
-    /// Tells when what was known turns out to be of another cluster.
-    #[must_use]
-    pub fn cluster_changes(&self) -> watch::Receiver<ClusterChanges> {
-        self.changes.subscribe()
-    }
-
     /// The identity of the cluster, as far as it is known: what the API server says, or the file.
     pub async fn cluster(self: &Arc<Self>) -> Option<String> {
         let of_state = |state: &mut DiskState| Some(state.confirmed.clone().or_else(|| state.cluster.clone()));
         self.read_with(|reading| reading.cluster(), of_state).await.flatten()
-    }
-
-    /// Notes that the API server does not tell the identity of the cluster for now, which is what the cache is for.
-    pub fn cluster_unreachable(&self) {
-        self.cluster.send_if_modified(|check| {
-            let first = *check == ClusterCheck::Unknown;
-            if first {
-                *check = ClusterCheck::Unreachable;
-            }
-            first
-        });
-    }
-
-    /// Resolves when what was restored turns out to be of another cluster.
-    pub async fn other_cluster(self: Arc<Self>) {
-        let mut cluster = self.cluster.subscribe();
-        if cluster.wait_for(|check| *check == ClusterCheck::Other).await.is_err() {
-            std::future::pending::<()>().await;
-        }
     }
 
     /// Commits the changes of all stores in batches. Runs until it is dropped; [`DiskCache::flush`] commits the rest.
@@ -318,7 +274,7 @@ impl DiskCache {
     }
 
     /// Uses the file on a thread that may block. `None` if that panics, which is a defect.
-    async fn blocking<T: Send + 'static>(
+    pub(super) async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         operation: impl FnOnce(&mut DiskState, &[PersistRequest]) -> T + Send + 'static,
     ) -> Option<T> {

@@ -1,5 +1,10 @@
 //! Whose cluster the file is of.
 
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::cache::DiskCache;
 use super::error::DiskError;
 use super::state::DiskState;
 
@@ -22,6 +27,65 @@ pub struct ClusterChanges {
     pub on_disk: u64,
     /// What the API server has told this process before: it is another one's now.
     pub told: u64,
+}
+
+impl DiskCache {
+    /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
+    /// cluster is set aside.
+    pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
+        let is_exchanged = self.reading.confirm_cluster(&uid);
+        let told = u64::from(is_exchanged);
+        let confirmed = self.blocking(move |state, requests| {
+            // Before the next commit, which writes to the present cluster's file.
+            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.set_foreign());
+            (state.confirm_cluster(uid), state.foreign)
+        });
+        let confirmed = confirmed.await;
+        let (is_set_aside, is_foreign) = confirmed.unwrap_or_default();
+        self.cluster.send_replace(if is_foreign { ClusterCheck::Other } else { ClusterCheck::Same });
+        let on_disk = u64::from(is_set_aside);
+        self.changes.send_if_modified(|changes| {
+            changes.on_disk += on_disk;
+            changes.told += told;
+            on_disk + told > 0
+        });
+        self.wake.notify_one();
+    }
+
+    /// Notes that a connection was lost: another cluster may answer now.
+    pub fn doubt_cluster(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Resolves when a connection was lost since the last call. Cancel safe.
+    pub async fn cluster_doubted(&self) {
+        self.doubt.notified().await;
+    }
+
+    /// Tells when what was known turns out to be of another cluster.
+    #[must_use]
+    pub fn cluster_changes(&self) -> watch::Receiver<ClusterChanges> {
+        self.changes.subscribe()
+    }
+
+    /// Notes that the API server does not tell the identity of the cluster for now, which is what the cache is for.
+    pub fn cluster_unreachable(&self) {
+        self.cluster.send_if_modified(|check| {
+            let first = *check == ClusterCheck::Unknown;
+            if first {
+                *check = ClusterCheck::Unreachable;
+            }
+            first
+        });
+    }
+
+    /// Resolves when what was restored turns out to be of another cluster.
+    pub async fn other_cluster(self: Arc<Self>) {
+        let mut cluster = self.cluster.subscribe();
+        if cluster.wait_for(|check| *check == ClusterCheck::Other).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 impl DiskState {
