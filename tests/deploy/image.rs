@@ -16,7 +16,7 @@ use weir_tests::plane::skipped;
 const IMAGE: u64 = 40_000_000;
 /// The largest daemon, stripped: as it is shipped, and as `make build` leaves it.
 const SHIPPED_BINARY: u64 = 30_000_000;
-const BINARY: u64 = 34_500_000;
+const BINARY: u64 = 34_800_000;
 /// The same of the operator.
 const OPERATOR_BINARY: u64 = 15_000_000;
 const OPERATOR_IMAGE: u64 = 20_000_000;
