@@ -167,7 +167,7 @@ fn read(path: &Path) -> Addresses {
     });
     let line = |line: &str| {
         let mut words = line.split(' ');
-        let url = words.next().filter(|url| url.parse::<Uri>().is_ok())?;
+        let url = words.next().filter(|url| url.parse::<Uri>().is_ok_and(|url| url.scheme().is_some()))?;
         Some((url.to_owned(), words.map(str::parse).collect::<Result<_, _>>().ok()?))
     };
     text.unwrap_or_default().lines().filter_map(line).collect()

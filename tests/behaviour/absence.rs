@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 
 use super::{NO_LOAD_BALANCERS, edge};
 
@@ -108,9 +109,20 @@ async fn a_config_map_that_is_replaced_by_force_shows_nothing_meanwhile() {
 #[tokio::test]
 async fn a_node_that_has_never_had_a_set_has_none() {
     let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
-    let weir = setup(&server, cache.path()).start_ready().await;
-    assert!(names(&weir).await.contains(&"shop".to_owned()));
-    let weir = weir.stopped().await.start_ready().await;
-    assert!(names(&weir).await.contains(&"shop".to_owned()));
-    assert!(!weir.log_text().contains("configuration refused"), "{}", weir.log_text());
+    let mut link = Link::to(&server).await;
+    let weir = Setup::new(&link.url()).cached().on_disk(cache.path()).start_ready().await;
+    let cached = format!("{SERVICES}?resourceVersion=0");
+    assert!(weir.client("kube-proxy").names(&cached).await.contains(&"shop".to_owned()));
+    super::offline::committed(&server, &weir).await;
+    assert_eq!(weir.stop().await, Some(0));
+    // Without an API server, too.
+    for is_up in [true, false] {
+        if !is_up {
+            link.down().await;
+        }
+        let weir = Setup::new(&link.url()).cached().on_disk(cache.path()).start_ready().await;
+        assert!(weir.client("kube-proxy").names(&cached).await.contains(&"shop".to_owned()), "{is_up}");
+        assert!(!weir.log_text().contains("configuration refused"), "{}", weir.log_text());
+        assert_eq!(weir.stop().await, Some(0));
+    }
 }

@@ -124,11 +124,9 @@ impl LastGood {
         self.disk.clone()
     }
 
-    /// Keeps the configuration of an activated filter set, unless it is from here, or names none.
+    /// Keeps the configuration of an activated filter set, unless it is from here. One that names no set says that there has been
+    /// none: a start without the API server is ready then, too.
     pub(super) async fn keep(&self, activated: &SourcedConfiguration, filters: &[Arc<Filter>]) {
-        if activated.absent.is_some() {
-            return;
-        }
         // Only the content counts: names, versions and managed fields are of no use.
         let content = |map: &ConfigMap| {
             let (data, binary_data) = (map.data.clone(), map.binary_data.clone());
@@ -164,15 +162,16 @@ impl LastGood {
         self.valid(self.newest().await?, reason)
     }
 
-    /// The same; without one, that of another source.
+    /// The same, if it names a set; otherwise that of another source.
     pub(super) async fn read_of_any(&self, reason: &str) -> Option<SourcedConfiguration> {
-        if let Some(own) = self.read(reason).await {
+        let names_set = |found: &SourcedConfiguration| found.absent.is_none();
+        if let Some(own) = self.read(reason).await.filter(names_set) {
             return Some(own);
         }
         let (copy, cluster) = (self.copy.read().await?, self.disk.cluster().await);
         let kept = KeptConfiguration::parse(&copy);
         let is_of_cluster = kept.as_ref().is_ok_and(|kept| kept.is_of(&kept.name, cluster.as_deref()));
-        self.valid(kept, reason).filter(|_| is_of_cluster)
+        self.valid(kept, reason).filter(|found| is_of_cluster && names_set(found))
     }
 
     fn valid(&self, kept: Result<KeptConfiguration, String>, reason: &str) -> Option<SourcedConfiguration> {
@@ -186,8 +185,6 @@ impl LastGood {
             Ok((kept.activated, configuration))
         });
         match read {
-            // Older releases kept these, too.
-            Ok((_, configuration)) if configuration.absent.is_some() => None,
             Ok((activated, mut configuration)) => {
                 configuration.warnings.push(format!(
                     "{reason}: this is the last good configuration, activated {} ago, at {activated}",

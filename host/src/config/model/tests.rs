@@ -121,9 +121,25 @@ fn json_manifests_and_api_objects_give_the_same_configuration() {
 }
 
 #[test]
-fn an_empty_config_map_has_no_filters() {
-    for rest in ["", "data: null", "data: {}", "data: {filters.yaml: ''}", "data: {filters.yaml: 'filters: []'}"] {
+fn an_empty_list_is_a_set_of_filters_and_no_list_is_none() {
+    for rest in
+        ["data: {filters.yaml: 'filters: []'}", "data: {filter_a: ''}", "data: {filter_a: '', filters.yaml: ''}"]
+    {
         assert_eq!(manifest(rest).unwrap(), Configuration::default(), "{rest}");
+    }
+    let absent = [
+        "",
+        "data: null",
+        "data: {}",
+        "data: {filters.yaml: ''}",
+        "data: {filters.yaml: '# none'}",
+        "data: {filters.yaml: '{}'}",
+        "data: {filters.yaml: 'filters:'}",
+    ];
+    for rest in absent {
+        let found = manifest(rest).unwrap();
+        assert!(found.filters.is_empty() && found.absent.is_some(), "{rest}");
+        assert!(found.warnings[0].ends_with("`filters: []` turns filters off"), "{rest}: {:?}", found.warnings);
     }
 }
 
