@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use weir_apiserver::ApiServer;
+use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
@@ -233,10 +234,18 @@ async fn starts_with(node: &mut Node, file: &Path, replacement: Option<Replaceme
     }
     let is_in_use = !name.ends_with(".key");
     if is_in_use && replacement.is_none_or(|replacement| replacement.is_logged(&name)) {
-        let is_told = weir.log_text().lines().any(|line| {
-            line.contains(&name) && (line.contains("reason") || line.contains("error")) && line.contains("WARN")
-        });
-        assert!(is_told, "{case}: {}", weir.log_text());
+        let is_told = || {
+            weir.log_text().lines().any(|line| {
+                line.contains(&name) && (line.contains("reason") || line.contains("error")) && line.contains("WARN")
+            })
+        };
+        // What is not read for clients is looked at beside them.
+        let told = async {
+            while !is_told() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, told).await.is_ok(), "{case}: {}", weir.log_text());
     }
     node.link.up().await;
     weir.ready().await;
