@@ -42,17 +42,20 @@ async fn the_config_map_takes_effect_from_its_creation_to_its_deletion() {
         })
     };
     let system = ["--namespace", "kube-system"];
-    for (change, filters, shown) in [
-        ("apply", NO_LOAD_BALANCERS, "service/own\n"),
-        ("apply", "", all),
-        ("apply", NO_LOAD_BALANCERS, "service/own\n"),
-        ("delete", "", all),
+    let (activated, refused) = ("filter set activated", "configuration refused, keeping the last valid filter set");
+    for (change, filters, line, shown) in [
+        ("apply", NO_LOAD_BALANCERS, activated, "service/own\n"),
+        ("apply", "", activated, all),
+        ("apply", NO_LOAD_BALANCERS, activated, "service/own\n"),
+        // Absence turns no filter off.
+        ("delete", "", refused, "service/own\n"),
+        ("apply", "", activated, all),
     ] {
         let from = kubectl.weir.log_length();
         let arguments = [&[change][..], &system, &["--filename", "-"]].concat();
         let done = kubectl.run(Way::Direct, &arguments, &config(filters).to_string()).await;
         assert!(done.status.success(), "{done:?}");
-        kubectl.weir.logged_after(from, "filter set activated").await;
+        kubectl.weir.logged_after(from, line).await;
         assert_eq!(kubectl.prints(Way::Through, &names).await, shown, "{change} {filters}");
     }
 }
