@@ -13,6 +13,8 @@
     reason = "tests and their helpers: a panic is the report"
 )]
 
+#[path = "structure/blocking.rs"]
+mod blocking;
 #[path = "structure/graph.rs"]
 mod graph;
 #[path = "structure/held_state.rs"]
@@ -33,13 +35,23 @@ const MAX_LINES: usize = 400;
 const CRATES: &[(&str, &[&str])] = &[
     ("weir-document", &[]),
     ("weir-kube", &[]),
-    ("weir-upstream", &["weir-kube"]),
+    ("weir-process", &[]),
+    ("weir-upstream", &["weir-kube", "weir-process"]),
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
-    ("weir-runtime", &["weir-document", "weir-kube"]),
+    ("weir-runtime", &["weir-document", "weir-kube", "weir-process"]),
     ("weir-registry", &["weir-runtime"]),
     (
         "weir",
-        &["weir-document", "weir-filter", "weir-kube", "weir-registry", "weir-upstream", "weir-store", "weir-runtime"],
+        &[
+            "weir-document",
+            "weir-filter",
+            "weir-kube",
+            "weir-process",
+            "weir-registry",
+            "weir-upstream",
+            "weir-store",
+            "weir-runtime",
+        ],
     ),
 ];
 

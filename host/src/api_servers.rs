@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use weir_process::WatchedFiles;
 use weir_store::{PeerClient, Peers};
 use weir_upstream::{
     FirstLoad, Relay, ReloadedCredential, ServerConfig, ServerSource, SetupError, SourceError, Tasks, Upstream,
@@ -18,7 +19,7 @@ use crate::server_addresses::ServerAddresses;
 use crate::server_file::ServerFile;
 use crate::traces::pass_context_on;
 
-/// How long the start waits for exec plugins. Clients wait for the ports.
+/// How long the start waits for exec plugins and for files. Clients wait for the ports.
 const PLUGINS: Duration = Duration::from_millis(200);
 
 /// What is known of the API servers at the start.
@@ -27,6 +28,8 @@ pub(crate) struct ApiServers {
     /// Why the daemon has no credential, if it has none.
     unusable: Option<String>,
     first: FirstLoad,
+    /// The files of the daemon's credential.
+    files: WatchedFiles,
     /// The servers of the last start.
     last: Vec<Uri>,
     node: Option<Loaded>,
@@ -36,6 +39,7 @@ pub(crate) struct ApiServers {
 struct Loaded {
     config: Result<ServerConfig, Unloaded>,
     first: FirstLoad,
+    files: WatchedFiles,
 }
 
 /// Why there is none yet.
@@ -57,23 +61,26 @@ impl ApiServers {
             }
         };
         // The file of the node credential may not exist yet: kubelet writes it when it joins the cluster.
-        let (Loaded { config: loaded, first }, node) = tokio::join!(load(&config.upstream), node);
+        let (Loaded { config: loaded, first, files }, node) = tokio::join!(load(&config.upstream), node);
         let file = config.cache_dir.as_deref().map(ServerFile::new);
-        let mut last = file.as_ref().map(ServerFile::read).unwrap_or_default();
+        let mut last = match &file {
+            Some(file) => file.read().await,
+            None => Vec::new(),
+        };
         if let (ServerSource::Server { urls, .. }, false) = (&config.upstream, last.is_empty()) {
             last.clone_from(urls);
         }
         let unloaded = match loaded {
             Ok(servers) => {
                 if let Some(file) = file {
-                    file.write(&servers.servers);
+                    file.write(&servers.servers).await;
                 }
-                return Ok(Self { servers, unusable: None, first, last, node });
+                return Ok(Self { servers, unusable: None, first, files, last, node });
             }
             Err(unloaded) => unloaded,
         };
         let reason = unloaded.to_string();
-        let servers = match (unloaded, config.upstream.load_servers().await) {
+        let servers = match (unloaded, config.upstream.load_servers(&files).await) {
             // Only the plugin does not do what it should.
             (Unloaded::GoesOn | Unloaded::Failed(SourceError::ExecPlugin { .. }), Ok(servers)) => servers,
             (Unloaded::Failed(error), _) | (Unloaded::GoesOn, Err(error)) => {
@@ -81,7 +88,7 @@ impl ApiServers {
             }
         };
         tracing::error!(reason, "the daemon has no credential for the API servers yet, it serves what is on disk");
-        Ok(Self { servers, unusable: Some(reason), first, last, node })
+        Ok(Self { servers, unusable: Some(reason), first, files, last, node })
     }
 
     /// The URLs of the servers.
@@ -100,7 +107,7 @@ impl ApiServers {
         metrics: Arc<UpstreamMetrics>,
         tasks: &Tasks,
     ) -> Result<(Arc<Upstream>, Arc<ServerAddresses>), SetupError> {
-        let Self { servers, unusable, first, last, node } = self;
+        let Self { servers, unusable, first, files, last, node } = self;
         let mut upstream_config = UpstreamConfig::new(servers.config);
         upstream_config.unusable = unusable;
         upstream_config.other_servers = servers.servers.iter().skip(1).cloned().collect();
@@ -141,10 +148,11 @@ impl ApiServers {
         let addresses = ServerAddresses::new(upstream.clone(), urls, config.cache_dir.as_deref());
         tasks.spawn_until_stop(addresses.clone().run());
         let source = config.upstream.clone();
-        tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source, first));
+        tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source, files, first));
         if let Some((path, node)) = config.node_kubeconfig.clone().zip(node) {
             let source = ServerSource::Kubeconfig(path);
-            tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Node, source, node.first));
+            let Loaded { first, files, .. } = node;
+            tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Node, source, files, first));
         }
         Ok((upstream, addresses))
     }
@@ -170,15 +178,18 @@ impl std::fmt::Display for Unloaded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Failed(error) => f.write_str(&error_report(error)),
-            Self::GoesOn => write!(f, "its exec plugin has not ended within {PLUGINS:?}, which goes on"),
+            Self::GoesOn => {
+                write!(f, "its files are not read, or its exec plugin has not ended, within {PLUGINS:?}, which goes on")
+            }
         }
     }
 }
 
 /// Loads a credential. One whose exec plugin takes its time is loaded later.
 async fn load(source: &ServerSource) -> Loaded {
-    let owned = source.clone();
-    let mut load = Box::pin(async move { owned.load().await });
+    let files = WatchedFiles::default();
+    let (owned, followed) = (source.clone(), files.clone());
+    let mut load = Box::pin(async move { owned.load(&followed).await });
     let (config, first) = match tokio::time::timeout(PLUGINS, &mut load).await {
         Ok(Ok(loaded)) => {
             let expires = loaded.expires;
@@ -188,5 +199,5 @@ async fn load(source: &ServerSource) -> Loaded {
         Ok(Err(error)) => (Err(Unloaded::Failed(error)), FirstLoad::Ended(Some(clock::now()))),
         Err(_) => (Err(Unloaded::GoesOn), FirstLoad::GoesOn(load)),
     };
-    Loaded { config, first }
+    Loaded { config, first, files }
 }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
+use weir_process::WatchedFiles;
 use weir_runtime::{Compiler, EngineError, Loader, LookupSource as _, Serving};
 use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
@@ -17,7 +18,7 @@ use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 use crate::admin::status::FilterStatus;
 use crate::admin::{Admin, AdminParts, Caches, Notices};
 use crate::api_servers::ApiServers;
-use crate::cache_directory::{daemon_cache_directory, former_place, take_over};
+use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
@@ -36,7 +37,7 @@ use crate::outage::Outage;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
 use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
-use crate::reload::{LastGood, Reloader, watch_source};
+use crate::reload::{LastGood, LastTried, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::sockets::{ListenSockets, Listener};
 use crate::time_file::TimeFile;
@@ -99,7 +100,7 @@ pub enum ServeError {
 pub fn serve(mut config: ServeConfig) -> Result<(), ServeError> {
     let flag = trust_credential(&mut config);
     let traces = Traces::start(config.otlp_endpoint.as_ref(), &config.node_name)?;
-    log_to_stderr(config.log, &traces);
+    let _log = log_to_stderr(config.log, &traces);
     if let Some(flag) = flag {
         let node = &config.node_name;
         tracing::error!(flag, node, "--node-name names another node than the node credential, whose name is used");
@@ -131,7 +132,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     // The ports, and the address of one of them for pods.
     let ports = Ports::bind(&config).await?;
     let secure = match ports.secure {
-        Some((listener, secure)) => Some((listener, ServerTls::load(secure, metrics.proxy.clone())?)),
+        Some((listener, secure)) => Some((listener, ServerTls::load(secure, metrics.proxy.clone()).await?)),
         None => None,
     };
     if let Some(pods) = &config.pods {
@@ -139,15 +140,15 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         tasks.spawn_until_stop(address.run().instrument(tracing::info_span!("pods")));
     }
 
-    if let Some(directory) = config.cache_dir.clone()
-        && let Some(former) = former_place(&directory)
-    {
-        config.put_cache_dir(take_over(&former, directory));
+    if let Some(directory) = config.cache_dir.clone() {
+        config.put_cache_dir(take_over_former(directory).await);
     }
-    // Checked before anything in it is read.
-    let cache = daemon_cache_directory(&mut config);
-    let (cache, _temporary) = cache.map_err(system("--cache-dir cannot be used"))?;
-    let time_file = config.cache_dir.as_deref().map(TimeFile::restore);
+    let (cache, _temporary) =
+        daemon_cache_directory(&mut config).await.map_err(system("--cache-dir cannot be used"))?;
+    let time_file = match &config.cache_dir {
+        Some(directory) => Some(TimeFile::restore(directory).await),
+        None => None,
+    };
     if let Some(file) = time_file.clone() {
         tasks.spawn_until_stop(file.run());
     }
@@ -172,6 +173,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         cache: Some(module_cache.clone()),
         config_maps: config.source.namespace().map(|namespace| (client.clone(), namespace.to_owned())),
         peers: peers.clone(),
+        files: WatchedFiles::default(),
         keeps_files: config.disk_cache.is_some(),
     };
 
@@ -243,6 +245,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         serving,
         status: status.clone(),
         metrics: metrics.reload,
+        tried: LastTried::default(),
     };
     tasks.spawn_until_stop(reloader.run().instrument(tracing::info_span!("reload")));
     tasks.spawn_until_stop(

@@ -7,34 +7,51 @@ mod tidy;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-pub(crate) use self::former::{former_place, take_over};
+use weir_process::files;
+
+pub(crate) use self::former::former_place;
+use self::former::take_over;
 use crate::config::ServeConfig;
 
+/// The longest copy of what an earlier release kept elsewhere: 512 MiB, on a slow disk.
+const TAKE_OVER: Duration = Duration::from_secs(300);
 /// The permissions of group and others to write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Returns the cache directory of the daemon. Where a full or read-only disk has none, or this user may not reach it, the daemon
+/// Returns the cache directory of the daemon. Where a full, read-only or hanging disk has none, or this user may not reach it, the daemon
 /// runs as without one: a cache is no reason not to serve.
 ///
 /// # Errors
 /// As [`cache_directory`].
-pub(crate) fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
+pub(crate) async fn daemon_cache_directory(
+    config: &mut ServeConfig,
+) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
     let Some(path) = config.cache_dir.clone() else { return cache_directory(None) };
-    match cache_directory(Some(path.clone())) {
+    let directory = path.clone();
+    let create = move || cache_directory(Some(directory)).inspect(|(path, _)| tidy::tidy(path));
+    match files::at(&path, files::DEADLINE, create).await {
         Err(error) if is_of_disk(error.kind()) => {
             let path = path.display();
             tracing::error!(%path, %error, "the cache directory cannot be used, nothing is kept on disk until a restart");
             (config.cache_dir, config.disk_cache) = (None, None);
             cache_directory(None)
         }
-        created => created.inspect(|(path, _)| tidy::tidy(path)),
+        created => created,
     }
 }
 
+/// Takes over what an earlier release kept in another place. Returns the cache directory to use.
+pub(crate) async fn take_over_former(directory: PathBuf) -> PathBuf {
+    let here = directory.clone();
+    let take_over = move || Ok(former_place(&here).map(|former| take_over(&former, here)));
+    files::at(&directory, TAKE_OVER, take_over).await.ok().flatten().unwrap_or(directory)
+}
+
 fn is_of_disk(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    matches!(kind, ReadOnlyFilesystem | StorageFull | QuotaExceeded | PermissionDenied)
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull, TimedOut};
+    matches!(kind, ReadOnlyFilesystem | StorageFull | QuotaExceeded | PermissionDenied | TimedOut)
 }
 
 /// Returns the cache directory, or a temporary one that is removed when the process ends.

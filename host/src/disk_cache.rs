@@ -61,7 +61,11 @@ pub(crate) async fn flush_disk(disk: Option<&Arc<DiskCache>>) {
 
 /// Commits what has changed since the last commit, and saves the time of day.
 pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<TimeFile>) {
-    let save = tokio::task::spawn_blocking(move || time_file.map(|file| file.save()));
+    let save = async {
+        if let Some(file) = time_file {
+            file.save().await;
+        }
+    };
     let file = disk.as_ref().map(|disk| disk.file());
     let close = async {
         if let Some(disk) = disk {

@@ -6,7 +6,6 @@
 pub mod admin;
 mod api_servers;
 pub mod app;
-mod bounded_file;
 mod cache_directory;
 mod cache_wiring;
 pub mod cli;

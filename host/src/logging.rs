@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 use std::sync::{Mutex, PoisonError};
 
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -11,6 +12,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{LogConfig, LogFormat};
 use crate::traces::{SPANS, Traces};
+
+/// The most lines that wait to be written.
+const MAX_WAITING: usize = 4096;
 
 /// What becomes of a line that was shown before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,8 +67,10 @@ pub(crate) fn log_for_people(verbosity: u8, repeated: Repeated) {
     };
 }
 
-/// Sends the log of this process to stderr, and its spans to where traces go.
-pub(crate) fn log_to_stderr(config: LogConfig, traces: &Traces) {
+/// Sends the log of this process to stderr, and its spans to where traces go. A thread writes the lines: whoever reads the pipe may
+/// not, and nobody waits for that. Lines beyond [`MAX_WAITING`] are lost then. What waits is written when the guard is dropped, within
+/// a second.
+pub(crate) fn log_to_stderr(config: LogConfig, traces: &Traces) -> WorkerGuard {
     let others = match config.verbosity {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -73,12 +79,15 @@ pub(crate) fn log_to_stderr(config: LogConfig, traces: &Traces) {
     // A target is a prefix: `weir` is all crates of Weir.
     let levels = Targets::new().with_default(others).with_target("weir", own_level(config.verbosity));
     let levels = levels.with_target(SPANS, LevelFilter::OFF);
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let writer = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(MAX_WAITING).thread_name("weir-log");
+    let (writer, guard) = writer.finish(io::stderr());
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let process = tracing_subscriber::registry().with(traces.layer());
     match config.format {
         LogFormat::Json => process.with(lines.json().with_current_span(false).with_filter(levels)).init(),
         LogFormat::Text => process.with(lines.with_ansi(io::stderr().is_terminal()).with_filter(levels)).init(),
     }
+    guard
 }
 
 /// The level of Weir's own lines by the number of `-v`.

@@ -15,7 +15,7 @@ mod config_map;
 mod peer;
 
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,8 +26,8 @@ pub(crate) use self::artifact::found;
 pub use self::cache::ModuleCache;
 pub(crate) use self::cache::{Arrival, layout_file};
 pub(crate) use self::peer::{PEER_MODULES, WAIT};
-use crate::bounded_file::read_file;
 use crate::config::{Configuration, TrustFlags};
+use weir_process::{FileRead, WatchedFiles, files};
 use weir_registry::signature::SignaturePolicy;
 use weir_runtime::{Digest, Filter, FilterEntry, MAX_MODULE, ModuleSource};
 use weir_store::Peers;
@@ -50,6 +50,8 @@ pub struct Modules {
     pub config_maps: Option<(Client, String)>,
     /// The other Weirs of the pool.
     pub peers: Peers,
+    /// Follows the files of all that, and reads them.
+    pub files: WatchedFiles,
     /// Whether modules of the directory are kept in the cache, for the last good configuration.
     pub keeps_files: bool,
 }
@@ -117,15 +119,30 @@ impl Modules {
             digests.extend(configuration.kept.values().map(|kept| kept.digest));
         }
         let kept = cache.clone();
-        let retained = tokio::task::spawn_blocking(move || kept.retain(&digests)).await;
-        if let Err(error) = retained.map_err(std::io::Error::other).flatten() {
-            tracing::warn!(path = %cache.folder().display(), %error, "modules that are not in use cannot be dropped from the cache");
-        }
+        files::begin(
+            &cache.folder().join("."),
+            "modules that are not in use cannot be dropped from the cache",
+            move || kept.retain(&digests),
+        );
     }
 
-    /// Files whose change may make a refused module acceptable.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.trust.files()
+    /// Follows what these filters are made of, apart from what has a digest: their files, and those that may make a refused module
+    /// acceptable. What else is in a folder, such as a log, is of no interest.
+    pub(crate) fn follow(&self, source: Option<(PathBuf, usize)>, configuration: Option<&Configuration>) {
+        let file = |entry: &FilterEntry| {
+            let directory = self.directory.as_ref()?;
+            match &entry.module {
+                ModuleSource::File(name) => {
+                    let is_file = configuration.is_none_or(|all| !all.binary_data.contains_key(name.as_str()));
+                    is_file.then(|| (directory.join(name.as_str()), MAX_MODULE))
+                }
+                ModuleSource::Oci(reference) => Some((layout_file(directory, reference.digest()), 0)),
+                ModuleSource::ConfigMap(_) => None,
+            }
+        };
+        let modules = configuration.into_iter().flat_map(|configuration| &configuration.filters).filter_map(file);
+        let settings = self.trust.files().map(|path| (path.clone(), MAX_SETTINGS));
+        self.files.follow(source.into_iter().chain(settings).chain(modules));
     }
 
     /// Reads the signature policy, if there is one.
@@ -133,7 +150,7 @@ impl Modules {
     /// # Errors
     /// The file is not usable.
     pub(crate) async fn policy(&self) -> Result<Option<SignaturePolicy>, String> {
-        let Some(text) = read_settings("--signature-policy", self.trust.signature_policy.clone()).await? else {
+        let Some(text) = self.settings("--signature-policy", self.trust.signature_policy.as_deref()).await? else {
             return Ok(None);
         };
         SignaturePolicy::parse(&text).map(Some).map_err(|error| format!("--signature-policy: {error}"))
@@ -166,11 +183,27 @@ impl Modules {
         };
         let path = directory.join(name);
         let from = path.display().to_string();
-        let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_MODULE)).await;
-        let bytes = read.map_err(std::io::Error::other).flatten();
         let unreadable = |error| format!("module {name} is not in binaryData, and {from} cannot be read: {error}");
-        let bytes = bytes.map_err(unreadable)?.into();
+        let bytes = self.settled(&path, MAX_MODULE).await.map_err(unreadable)?.into();
         Ok((FoundModule { bytes, from }, format!("file://{name}")))
+    }
+}
+
+impl Modules {
+    /// Reads a file that nobody is writing.
+    async fn settled(&self, path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
+        match self.files.read(path, limit).await? {
+            FileRead::Complete(bytes) => Ok(bytes),
+            FileRead::BeingWritten => Err(std::io::Error::other("it is being written")),
+        }
+    }
+
+    /// Reads a file of settings, if there is one.
+    async fn settings(&self, flag: &str, path: Option<&Path>) -> Result<Option<String>, String> {
+        let Some(path) = path else { return Ok(None) };
+        let bytes = self.settled(path, MAX_SETTINGS).await;
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+        text.map(Some).map_err(|error| format!("{flag} {} cannot be read: {error}", path.display()))
     }
 }
 
@@ -181,16 +214,6 @@ fn kept_as(entry: &FilterEntry) -> Option<Digest> {
         ModuleSource::ConfigMap(_) => entry.digest,
         ModuleSource::File(_) => None,
     }
-}
-
-/// Reads a file of settings, if there is one.
-async fn read_settings(flag: &str, path: Option<PathBuf>) -> Result<Option<String>, String> {
-    let Some(path) = path else { return Ok(None) };
-    let shown = path.display().to_string();
-    let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_SETTINGS)).await;
-    let bytes = read.map_err(std::io::Error::other).flatten();
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
-    text.map(Some).map_err(|error| format!("{flag} {shown} cannot be read: {error}"))
 }
 
 /// Unpacks a module that is compressed with gzip. A ConfigMap holds 1 MiB in all.

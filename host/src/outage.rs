@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
+use weir_process::files::{self, remove_now, replace_now};
 use weir_upstream::{Upstream, clock};
 
 use crate::time_file::read_time;
@@ -95,7 +96,7 @@ impl Outage {
     /// Continues the outage of the directory's files, then keeps them up to date. Runs until it is dropped.
     pub(crate) async fn run(self: Arc<Self>, directory: PathBuf) {
         let files = OutageFiles::new(&directory);
-        if let Some((since, before)) = files.read() {
+        if let Some((since, before)) = files.read().await {
             let from = running_time();
             self.upstream.resume_outage(since).await;
             *self.counted() = Some(Counted { before, from });
@@ -103,9 +104,7 @@ impl Outage {
         loop {
             let is_reachable = self.upstream.is_reachable();
             let outage = self.status().filter(|_| !is_reachable);
-            // A disk that hangs holds this task alone.
-            let place = files.clone();
-            let _ = tokio::task::spawn_blocking(move || place.write(outage)).await;
+            files.write(outage).await;
             let changed = self.upstream.reachable_changed(is_reachable);
             if outage.is_some() {
                 // An error means that nothing has changed for a while.
@@ -139,17 +138,18 @@ impl OutageFiles {
     }
 
     /// What is not readable counts as none.
-    fn read(&self) -> Option<(SystemTime, Duration)> {
-        let since: SystemTime = read_time::<jiff::Timestamp>(&self.since)?.into();
-        let seconds = read_time(&self.running);
+    async fn read(&self) -> Option<(SystemTime, Duration)> {
+        let since: SystemTime = read_time::<jiff::Timestamp>(&self.since).await?.into();
+        let seconds = read_time(&self.running).await;
         Some((since.min(clock::now()), Duration::from_secs(seconds.unwrap_or_default())))
     }
 
-    fn write(&self, outage: Option<OutageStatus>) {
+    async fn write(&self, outage: Option<OutageStatus>) {
         let since = outage.and_then(|outage| jiff::Timestamp::try_from(outage.since).ok());
         let running = outage.map(|outage| outage.running.as_secs());
-        let written = replace(&self.running, running).and_then(|()| replace(&self.since, since));
-        if let Err(error) = written {
+        let files = self.clone();
+        let write = move || replace(&files.running, running).and_then(|()| replace(&files.since, since));
+        if let Err(error) = files::writing(files::folder_of(&self.since), write).await {
             tracing::debug!(file = %self.since.display(), %error, "the time of the outage cannot be kept on disk");
         }
     }
@@ -158,14 +158,8 @@ impl OutageFiles {
 /// Writes a file of one line, or removes it.
 fn replace(path: &Path, line: Option<impl std::fmt::Display>) -> std::io::Result<()> {
     match line {
-        Some(line) => {
-            let temporary = path.with_extension("new");
-            std::fs::write(&temporary, format!("{line}\n")).and_then(|()| std::fs::rename(&temporary, path))
-        }
-        None => match std::fs::remove_file(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        },
+        Some(line) => replace_now(path, format!("{line}\n").as_bytes()),
+        None => remove_now(path),
     }
 }
 
@@ -177,24 +171,24 @@ pub(crate) mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    #[test]
-    fn the_files_exist_during_an_outage_alone() {
+    #[tokio::test]
+    async fn the_files_exist_during_an_outage_alone() {
         let folder = tempfile::tempdir().unwrap();
         let files = OutageFiles::new(folder.path());
-        assert_eq!(files.read(), None);
+        assert_eq!(files.read().await, None);
         let since: SystemTime = "2020-01-02T03:04:05Z".parse::<jiff::Timestamp>().unwrap().into();
         let outage = OutageStatus { since, running: HOUR, left: HOUR };
-        files.write(Some(outage));
-        assert_eq!(files.read(), Some((since, HOUR)));
+        files.write(Some(outage)).await;
+        assert_eq!(files.read().await, Some((since, HOUR)));
         std::fs::remove_file(folder.path().join(RUNNING)).unwrap();
-        assert_eq!(files.read(), Some((since, Duration::ZERO)), "an older release wrote one file");
-        files.write(None);
-        files.write(None);
+        assert_eq!(files.read().await, Some((since, Duration::ZERO)), "an older release wrote one file");
+        files.write(None).await;
+        files.write(None).await;
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        files.write(Some(OutageStatus { since: clock::now() + HOUR, ..outage }));
-        assert!(files.read().unwrap().0 <= clock::now(), "an outage does not begin in the future");
+        files.write(Some(OutageStatus { since: clock::now() + HOUR, ..outage })).await;
+        assert!(files.read().await.unwrap().0 <= clock::now(), "an outage does not begin in the future");
         std::fs::write(folder.path().join(SINCE), "soon").unwrap();
-        assert_eq!(files.read(), None);
+        assert_eq!(files.read().await, None);
     }
 
     /// No outage, as far as is known.

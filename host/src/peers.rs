@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use weir_process::WatchedFiles;
 use weir_store::{PeerClient, Peers};
 use weir_upstream::{
-    FirstLoad, ReloadedCredential, ServerRole, ServerSource, SetupError, Tasks, Upstream, UpstreamConfig,
-    UpstreamMetrics, error_report,
+    ReloadedCredential, ServerRole, ServerSource, SetupError, Tasks, Upstream, UpstreamConfig, UpstreamMetrics,
+    error_report,
 };
 
 use crate::config::ServeConfig;
@@ -19,22 +20,36 @@ pub(crate) async fn connect_peers(
     metrics: &Arc<UpstreamMetrics>,
     tasks: &Tasks,
 ) -> Result<Peers, SetupError> {
-    let mut peers = Vec::new();
+    let (mut peers, mut reloaded, files) = (Vec::new(), Vec::new(), WatchedFiles::default());
     for (node, source) in config.peers.iter().flat_map(|peers| peers.others(&config.node_name)) {
-        let upstream = Arc::new(connect(node, source, metrics).await?);
+        let upstream = Arc::new(connect(node, source, &files, metrics).await?);
         upstream.start_probes(tasks);
-        tasks.spawn_until_stop(upstream.clone().reload_credential(
-            ReloadedCredential::Daemon,
-            source.clone(),
-            FirstLoad::Ended(None),
-        ));
+        reloaded.push((upstream.clone(), source.clone(), String::new()));
         peers.push(PeerClient::new(node, upstream));
+    }
+    if !reloaded.is_empty() {
+        tasks.spawn_until_stop(reload(reloaded, files));
     }
     Ok(Peers::new(&config.node_name, peers))
 }
 
-async fn connect(node: &str, source: &ServerSource, metrics: &Arc<UpstreamMetrics>) -> Result<Upstream, SetupError> {
-    let loaded = match (source.load().await, source) {
+/// Reloads the certificate of the node, which all of them are sent, when it changes. Runs until it is dropped.
+async fn reload(mut peers: Vec<(Arc<Upstream>, ServerSource, String)>, files: WatchedFiles) {
+    loop {
+        files.changed().await;
+        for (upstream, source, logged) in &mut peers {
+            upstream.take_credential(ReloadedCredential::Daemon, source.load(&files).await, logged);
+        }
+    }
+}
+
+async fn connect(
+    node: &str,
+    source: &ServerSource,
+    files: &WatchedFiles,
+    metrics: &Arc<UpstreamMetrics>,
+) -> Result<Upstream, SetupError> {
+    let loaded = match (source.load(files).await, source) {
         (Ok(loaded), _) => loaded.config,
         (Err(error), ServerSource::Peer { url, .. }) => {
             let reason = error_report(&error);

@@ -1,13 +1,13 @@
 //! Reloads the configuration: watches it, loads each changed filter, and swaps the filter set at once. After an error the
 //! active set stays, or the last good one is activated if none is, and the log, a metric and `/filters` report the error.
 //!
-//! One task handles one change after another. A newer change cancels the load in progress.
+//! One task handles one change after another. [`changes`] says what a newer change makes of the attempt in progress.
 
 mod absence;
+mod changes;
 mod file_copy;
 mod last_good;
 mod metrics;
-mod notices;
 mod partial;
 mod prepare;
 mod proving;
@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+pub use self::changes::LastTried;
+use self::changes::{Changes, Effect};
 pub use self::last_good::LastGood;
 use self::last_good::SourcedConfiguration;
 pub use self::metrics::ReloadMetrics;
-use self::notices::Notices;
 use self::partial::Refusal;
-pub use self::prepare::prepare;
-use self::proving::trial_end;
+pub use self::prepare::{Unprepared, prepare};
 use self::selection::{Selected, select};
 use self::served_rules::ServedRules;
 use self::source::read;
@@ -67,6 +67,8 @@ pub struct Reloader {
     pub status: Arc<FilterStatus>,
     /// Counts results.
     pub metrics: Arc<ReloadMetrics>,
+    /// What the last attempt tried, and is trying.
+    pub tried: LastTried,
     /// Keeps the configuration for a start without the API server or with an invalid one.
     pub last_good: Option<LastGood>,
 }
@@ -77,6 +79,8 @@ struct Kept {
     /// The last set that no trial has taken back. Its configuration is on disk.
     proven: Option<LoadedSet>,
     rules: Option<ServedRules>,
+    /// What the configuration's file contained when nobody was writing it.
+    file: Option<SourceState>,
     /// The warnings of the last good configuration, while it stands in for a refused one.
     fallback_warnings: Vec<String>,
     /// Whether the active set is without filters that cannot be loaded.
@@ -95,8 +99,8 @@ enum AttemptResult {
     Waiting,
     /// An error that a retry may fix.
     Failed,
-    /// A trial took the configuration back: only a change helps.
-    TakenBack,
+    /// An error that only a change fixes: what was refused is not read and compiled again and again.
+    Final,
 }
 
 /// What became of a configuration that is valid.
@@ -112,7 +116,13 @@ enum Activation {
 impl Reloader {
     /// Runs until it is cancelled. Cancel-safe: the active filter set stays.
     pub async fn run(mut self) {
-        let mut notices = Notices::new(&self.source, &self.modules);
+        let mut changes = Changes {
+            source: self.source.clone(),
+            files: self.modules.files.clone(),
+            state: self.state.clone(),
+            node: self.node.clone(),
+        };
+        self.follow(None);
         let mut pause = RETRY;
         // The errors that the log has already. A retry logs only other ones.
         let mut logged = Vec::new();
@@ -123,47 +133,25 @@ impl Reloader {
         let mut kept = Kept { rules, ..Kept::default() };
         self.node_is_read().await;
         loop {
-            let (mut state, mut node) = (self.state.clone(), self.node.clone());
-            state.mark_unchanged();
-            node.mark_unchanged();
-            let attempt = tokio::select! {
-                attempt = self.attempt(&mut logged, &mut kept) => Some(attempt),
-                () = notices.changed() => None,
-                Ok(()) = state.changed() => None,
-                Ok(()) = node.changed() => None,
-            };
-            let Some(attempt) = attempt else {
-                logged.clear();
-                continue;
-            };
+            changes.begin();
+            if let Effect::Off(turned_off) = changes.effect(&self.tried, &self.serving.subscribe()).await {
+                self.turn_off(turned_off);
+            }
+            let (tried, serving) = (self.tried.clone(), self.serving.subscribe());
+            let attempt = self.attempt(&mut logged, &mut kept);
+            let (attempt, has_changed) = changes.during(attempt, &tried, &serving).await;
             let retry = match attempt {
-                AttemptResult::Failed => {
+                Some(AttemptResult::Failed) => {
                     let now = pause;
                     pause = (pause * 2).min(MAX_RETRY);
                     Some(now)
                 }
-                AttemptResult::Done | AttemptResult::Waiting | AttemptResult::TakenBack => {
+                _ => {
                     pause = RETRY;
                     None
                 }
             };
-            let retry = async {
-                match retry {
-                    Some(pause) => tokio::time::sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::pin!(retry);
-            let changed = loop {
-                tokio::select! {
-                    () = notices.changed() => break true,
-                    Ok(()) = state.changed() => break true,
-                    Ok(()) = node.changed() => break true,
-                    () = &mut retry => break false,
-                    end = trial_end(&mut kept.trial) => self.end_trial(end, &mut kept).await,
-                }
-            };
-            if changed {
+            if has_changed || self.wait(&mut changes, retry, &mut kept).await {
                 pause = RETRY;
                 logged.clear();
             }
@@ -179,13 +167,19 @@ impl Reloader {
     async fn attempt(&mut self, logged: &mut Vec<ReloadError>, kept: &mut Kept) -> AttemptResult {
         let started = Instant::now();
         let state = match &self.source {
-            ConfigSource::File(path) => read(path).await,
+            ConfigSource::File(path) => {
+                // Nobody sees half a file: while it is written, what was read of it last counts.
+                if let Some(state) = read(path, &self.modules.files).await {
+                    kept.file = Some(state);
+                }
+                kept.file.clone().unwrap_or(SourceState::Pending)
+            }
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
         // Whether there is another one to fall back to.
         let mut has_other = true;
-        let Refusal { mut errors, partial } = match state {
+        let Refusal { mut errors, partial, may_pass } = match state {
             SourceState::Pending => return AttemptResult::Waiting,
             SourceState::Valid(configuration) if let Some(absence) = self.absence(&configuration, kept).await => {
                 has_other = false;
@@ -204,7 +198,7 @@ impl Reloader {
                 }
                 Ok(Activation::TakenBack(error)) => {
                     self.refuse(&source, vec![error], kept, logged);
-                    return AttemptResult::TakenBack;
+                    return AttemptResult::Final;
                 }
                 Err(refusal) => {
                     self.retain_modules(Some(&configuration), kept).await;
@@ -226,7 +220,10 @@ impl Reloader {
             }
             errors.extend(fell_back.err().unwrap_or_default());
         }
-        self.refuse(&source, errors, kept, logged)
+        match (self.refuse(&source, errors, kept, logged), may_pass || self.active().is_none()) {
+            (AttemptResult::Failed, false) => AttemptResult::Final,
+            (result, _) => result,
+        }
     }
 
     /// Loads the filters of a configuration that are for this node, and activates them.
@@ -249,18 +246,22 @@ impl Reloader {
                 return Ok(Activation::Waiting);
             }
         };
+        if !configuration.is_from_disk() {
+            self.follow(Some(&here));
+            self.tried.lock().entries.clone_from(&here.filters);
+        }
         if before.is_none() {
             self.pend(&here, &[]).await;
         }
         let mut reusable = before.as_deref().map(|set| set.filters().to_vec()).unwrap_or_default();
         // Those of the last proven set return with all that they have learned.
         reusable.extend(kept.proven.iter().flat_map(|proven| proven.filters.iter().cloned()));
-        let (filters, errors) = self.load_all(&here, &reusable).await;
+        let (filters, errors, may_pass) = self.load_all(&here, &reusable).await;
         if !errors.is_empty() {
             if before.is_none() {
                 self.pend(&here, &filters).await;
             }
-            return Err(Refusal::of(&here, filters, errors));
+            return Err(Refusal::of(&here, filters, errors, may_pass));
         }
         let set = LoadedSet { configuration: configuration.clone(), filters };
         if let Some(taken_back) = kept.taken_back.as_ref().filter(|taken_back| taken_back.set.is_same(&set)) {
@@ -290,22 +291,28 @@ impl Reloader {
         }
     }
 
-    /// Loads the filters of a configuration, in its order. Returns those that could be loaded, and why others could not.
+    /// Loads the filters of a configuration, in its order. Returns those that could be loaded, why others could not,
+    /// and whether that may pass.
     async fn load_all(
         &self,
         configuration: &Configuration,
         active: &[Arc<Filter>],
-    ) -> (Vec<Arc<Filter>>, Vec<ReloadError>) {
-        let (mut filters, mut errors) = (Vec::new(), Vec::new());
+    ) -> (Vec<Arc<Filter>>, Vec<ReloadError>, bool) {
+        let (mut filters, mut errors, mut may_pass) = (Vec::new(), Vec::new(), false);
         for entry in &configuration.filters {
             self.status.loading(entry);
+            self.tried.lock().loading = Some(entry.module.clone());
             let progress = |text| self.status.progress(entry, text);
             match prepare(&self.loader, entry, configuration, &self.modules, active, progress).await {
                 Ok(filter) => filters.push(filter),
-                Err(reason) => errors.push(ReloadError { filter: Some(entry.name.clone()), reason }),
+                Err(Unprepared { reason, is_final }) => {
+                    may_pass |= !is_final;
+                    errors.push(ReloadError { filter: Some(entry.name.clone()), reason });
+                }
             }
         }
-        (filters, errors)
+        self.tried.lock().loading = None;
+        (filters, errors, may_pass)
     }
 
     /// Activates a complete filter set.

@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Uri;
+use weir_process::files;
 use weir_upstream::{ServerState, Upstream};
-
-use crate::bounded_file::read_file;
 
 /// The file: in each line a URL and the addresses of its host.
 const NAME: &str = "api-servers-answered";
@@ -47,15 +46,22 @@ struct Known {
 }
 
 impl ServerAddresses {
-    /// Continues with what the file of the cache directory tells.
     pub(crate) fn new(upstream: Arc<Upstream>, servers: Vec<Uri>, directory: Option<&Path>) -> Arc<Self> {
         let file = directory.map(|directory| directory.join(NAME));
-        let answered = file.as_deref().map(read).unwrap_or_default();
-        Arc::new(Self { upstream, servers, file, known: Mutex::new(Known { answered, now: Addresses::new() }) })
+        Arc::new(Self { upstream, servers, file, known: Mutex::default() })
+    }
+
+    /// Continues with what the file of the cache directory tells.
+    async fn restore(&self) {
+        if let Some(file) = &self.file {
+            let answered = read(file).await;
+            self.known().answered = answered;
+        }
     }
 
     /// Follows the servers. Runs until it is dropped.
     pub(crate) async fn run(self: Arc<Self>) {
+        self.restore().await;
         loop {
             let is_reachable = self.upstream.is_reachable();
             self.look().await;
@@ -79,8 +85,7 @@ impl ServerAddresses {
         let up = self.servers.iter().zip(&status).filter(|(_, status)| status.state == ServerState::Up);
         let up = resolved(up.map(|(server, _)| server)).await;
         if let (Some(answered), Some(file)) = (self.note_answered(up), self.file.clone()) {
-            // A disk that hangs holds this task alone.
-            let _ = tokio::task::spawn_blocking(move || write(&file, &answered)).await;
+            write(&file, &answered).await;
         }
     }
 
@@ -157,8 +162,8 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
 }
 
 /// What is not readable counts as nothing.
-fn read(path: &Path) -> Addresses {
-    let text = match read_file(path, MAX) {
+async fn read(path: &Path) -> Addresses {
+    let text = match files::read(path, MAX).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Addresses::new(),
         read => read.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)),
     };
@@ -173,13 +178,12 @@ fn read(path: &Path) -> Addresses {
     text.unwrap_or_default().lines().filter_map(line).collect()
 }
 
-fn write(path: &Path, addresses: &Addresses) {
+async fn write(path: &Path, addresses: &Addresses) {
     let words = addresses.iter().map(|(url, found)| {
         std::iter::once(url.clone()).chain(found.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" ")
     });
     let text: String = words.map(|line| line + "\n").collect();
-    let temporary = path.with_extension("new");
-    if let Err(error) = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path)) {
+    if let Err(error) = files::replace(path, text.into_bytes()).await {
         tracing::warn!(path = %path.display(), %error, "the addresses of the API servers cannot be kept on disk");
     }
 }
@@ -197,7 +201,9 @@ pub(crate) mod tests {
         let upstream = Arc::new(Upstream::new(&config, Arc::default()).unwrap());
         upstream.resume_outage(clock::now()).await;
         assert!(!upstream.is_reachable());
-        ServerAddresses::new(upstream, vec![url], directory)
+        let servers = ServerAddresses::new(upstream, vec![url], directory);
+        servers.restore().await;
+        servers
     }
 
     /// One of each kind, each with what it is about.
@@ -232,13 +238,13 @@ pub(crate) mod tests {
     async fn addresses_come_back_from_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
-        assert!(read(&path).is_empty());
+        assert!(read(&path).await.is_empty());
         let addresses: Addresses = [
             ("https://a:6443/".to_owned(), ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().unwrap()).into()),
             ("https://b/".to_owned(), ["192.0.2.2"].map(|ip| ip.parse().unwrap()).into()),
         ]
         .into();
-        write(&path, &addresses);
-        assert_eq!(read(&path), addresses);
+        write(&path, &addresses).await;
+        assert_eq!(read(&path).await, addresses);
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use http::Uri;
 
-use crate::bounded_file::read_file;
+use weir_process::files;
 
 /// The name of the file: a URL in each line.
 const NAME: &str = "api-servers";
@@ -20,8 +20,8 @@ impl ServerFile {
     }
 
     /// The servers of the last start with a credential. What is not readable counts as none.
-    pub(crate) fn read(&self) -> Vec<Uri> {
-        let text = match read_file(&self.0, MAX) {
+    pub(crate) async fn read(&self) -> Vec<Uri> {
+        let text = match files::read(&self.0, MAX).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
             read => read.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)),
         };
@@ -35,16 +35,15 @@ impl ServerFile {
     }
 
     /// Keeps the servers of this start.
-    pub(crate) fn write(&self, servers: &[Uri]) {
-        if self.read() == servers {
+    pub(crate) async fn write(&self, servers: &[Uri]) {
+        if self.read().await == servers {
             return;
         }
         let text: String = servers.iter().map(|url| format!("{url}\n")).collect();
-        let temporary = self.0.with_extension("new");
-        let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &self.0));
-        if let Err(error) = written {
-            tracing::warn!(path = %self.0.display(), %error, "the URLs of the API servers cannot be kept on disk");
-        }
+        let path = self.0.clone();
+        // The start does not wait for it: a disk may hang.
+        let write = move || files::replace_now(&path, text.as_bytes());
+        files::begin(&self.0, "the URLs of the API servers cannot be kept on disk", write);
     }
 }
 
@@ -52,20 +51,23 @@ impl ServerFile {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_servers_come_back_and_a_damaged_file_has_none() {
+    #[tokio::test]
+    async fn the_servers_come_back_and_a_damaged_file_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let file = ServerFile::new(folder.path());
-        assert!(file.read().is_empty());
+        assert!(file.read().await.is_empty());
         let servers: Vec<Uri> = ["https://10.0.0.1:6443", "https://[fd00::1]"].map(|url| url.parse().unwrap()).into();
-        file.write(&servers);
-        assert_eq!(file.read(), servers);
+        file.write(&servers).await;
+        while file.read().await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(file.read().await, servers);
         for damaged in [&b"https://10.0.0.1\nhttp://[\n"[..], b"", b"\xff\xfe"] {
             std::fs::write(folder.path().join(NAME), damaged).unwrap();
-            assert!(file.read().is_empty(), "{damaged:?}");
+            assert!(file.read().await.is_empty(), "{damaged:?}");
         }
         std::fs::remove_file(folder.path().join(NAME)).unwrap();
         std::fs::create_dir(folder.path().join(NAME)).unwrap();
-        assert!(file.read().is_empty());
+        assert!(file.read().await.is_empty());
     }
 }

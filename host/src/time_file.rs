@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
+use weir_process::files;
 use weir_upstream::clock;
-
-use crate::bounded_file::read_file;
 
 /// The name of the file: one line with a time such as `2026-11-23T03:00:00Z`.
 const NAME: &str = "last-time";
@@ -18,8 +17,8 @@ const INTERVAL: Duration = Duration::from_secs(600);
 const FIRST: Duration = Duration::from_secs(5);
 
 /// Reads a time or a duration from a file. One that is not readable counts as none, and is logged.
-pub(crate) fn read_time<T: FromStr>(path: &Path) -> Option<T> {
-    let text = match read_file(path, MAX) {
+pub(crate) async fn read_time<T: FromStr>(path: &Path) -> Option<T> {
+    let text = match files::read(path, MAX).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         read => read.map_err(|error| error.to_string()),
     };
@@ -39,9 +38,9 @@ pub(crate) struct TimeFile(PathBuf);
 
 impl TimeFile {
     /// Reads the file. What is not readable counts as none.
-    pub(crate) fn restore(directory: &Path) -> Self {
+    pub(crate) async fn restore(directory: &Path) -> Self {
         let file = Self(directory.join(NAME));
-        if let Some(time) = read_time::<jiff::Timestamp>(&file.0) {
+        if let Some(time) = read_time::<jiff::Timestamp>(&file.0).await {
             let machine = clock::now();
             clock::restore(time.into());
             if SystemTime::from(time) > machine {
@@ -56,19 +55,16 @@ impl TimeFile {
         let mut wait = FIRST;
         loop {
             tokio::time::sleep(wait).await;
-            if self.save() {
+            if self.save().await {
                 wait = INTERVAL;
             }
         }
     }
 
     /// Writes the time if two witnesses agree on it: a single one does not outlive the process. Returns whether they do.
-    pub(crate) fn save(&self) -> bool {
+    pub(crate) async fn save(&self) -> bool {
         let Some(time) = clock::agreed().and_then(|time| jiff::Timestamp::try_from(time).ok()) else { return false };
-        let temporary = self.0.with_extension("new");
-        let written =
-            std::fs::write(&temporary, format!("{time:.0}\n")).and_then(|()| std::fs::rename(&temporary, &self.0));
-        if let Err(error) = written {
+        if let Err(error) = files::replace(&self.0, format!("{time:.0}\n").into_bytes()).await {
             tracing::debug!(file = %self.0.display(), %error, "the time cannot be kept on disk");
         }
         true

@@ -14,6 +14,16 @@ const LOCKS: [&str; 2] = ["Mutex<", "RwLock<"];
 /// Collections whose keys no client chooses, that have few entries, or that live no longer than a request or a connection:
 /// file, name and reason.
 const OTHERS: &[(&str, &str, &str)] = &[
+    ("process/src/files.rs", "LANES", "folders that the configuration names"),
+    ("process/src/folder.rs", "watched", "the folders on the way to files that the configuration names"),
+    ("process/src/folder.rs", "sights", "files that the configuration names"),
+    ("process/src/folder.rs", "names", "the ways to files that the configuration names"),
+    ("process/src/folder.rs", "folders", "files that the configuration names"),
+    ("process/src/folder.rs", "written", "files that the configuration names"),
+    ("process/src/folder.rs", "complete", "files that the configuration names"),
+    ("process/src/watched_files.rs", "files", "files that the configuration names"),
+    ("process/src/watched_files.rs", "folders", "folders that the configuration names"),
+    ("process/src/watched_files.rs", "by_folder", "files that the configuration names"),
     ("src/proxy/server/certificate_info.rs", "names", "the certificate names them"),
     ("src/view/registry.rs", "named", "the configuration names them"),
     ("src/view/refresh.rs", "failed", "objects of a store, which is charged"),
@@ -88,7 +98,6 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("store/src/indexed_objects/cache.rs", "indexes", "eight of a lookup"),
     ("store/src/indexed_objects/cache.rs", "selections", "256 of a lookup"),
     ("store/src/reflectors.rs", "reflectors", "the lookups of filters"),
-    ("upstream/src/directory_watcher.rs", "watched", "the configuration names them"),
     ("upstream/src/h2_pool.rs", "connections", "64 of a thread, or one for each open request"),
     ("upstream/src/lent_credential.rs", "open", "open requests"),
     ("upstream/src/replay_body.rs", "kept", "a request"),

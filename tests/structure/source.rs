@@ -50,6 +50,42 @@ pub(crate) fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// A piece of code, and the only files of `host/` that may have it, tests apart.
+pub(crate) type Place = (&'static str, &'static [&'static str]);
+
+/// Asserts that these pieces of code are where they may be, and nowhere else. Other files than those that count do not.
+pub(crate) fn assert_places(places: &[Place], counts: impl Fn(&str) -> bool) {
+    let host = crate::root().join("host");
+    let mut paths = Vec::new();
+    files(&host, &mut paths);
+    let mut wrong = Vec::new();
+    for (name, allowed) in places {
+        let mut found = Vec::new();
+        for path in &paths {
+            let relative = path.strip_prefix(&host).expect("it is below").to_string_lossy().into_owned();
+            if relative.split('/').any(|part| part.starts_with("tests")) || !counts(&relative) {
+                continue;
+            }
+            let text = std::fs::read_to_string(path).expect("a source is read");
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            if lines.into_iter().any(|line| line.contains(name)) {
+                found.push(relative);
+            }
+        }
+        wrong.extend(
+            found.iter().filter(|file| !allowed.contains(&file.as_str())).map(|file| format!("{file}: {name}")),
+        );
+        wrong.extend(
+            allowed
+                .iter()
+                .filter(|file| !found.iter().any(|found| found == *file))
+                .map(|file| format!("no {name} in {file}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// The graph of the top-level modules of a crate.
 pub(crate) fn modules(src: &Path) -> Graph {
     let mut paths = Vec::new();

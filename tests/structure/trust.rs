@@ -1,9 +1,9 @@
 //! What decides whom Weir trusts is in one place each.
 
-use crate::source;
+use crate::source::{Place, assert_places};
 
 /// What only these files of `host/` may name, tests apart.
-const PLACES: &[(&str, &[&str])] = &[
+const PLACES: &[Place] = &[
     // A client's credential is parsed in one way, and read by one module. The others strip the header, or send the daemon's own.
     (
         "AUTHORIZATION",
@@ -34,33 +34,5 @@ const PLACES: &[(&str, &[&str])] = &[
 
 #[test]
 fn what_decides_whom_weir_trusts_is_in_one_place_each() {
-    let host = crate::root().join("host");
-    let mut paths = Vec::new();
-    source::files(&host, &mut paths);
-    let mut wrong = Vec::new();
-    for (name, allowed) in PLACES {
-        let mut found = Vec::new();
-        for path in &paths {
-            let relative = path.strip_prefix(&host).expect("it is below").to_string_lossy().into_owned();
-            if relative.split('/').any(|part| part.starts_with("tests")) {
-                continue;
-            }
-            let text = std::fs::read_to_string(path).expect("a source is read");
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-            if lines.into_iter().any(|line| line.contains(name)) {
-                found.push(relative);
-            }
-        }
-        wrong.extend(
-            found.iter().filter(|file| !allowed.contains(&file.as_str())).map(|file| format!("{file}: {name}")),
-        );
-        wrong.extend(
-            allowed
-                .iter()
-                .filter(|file| !found.iter().any(|found| found == *file))
-                .map(|file| format!("no {name} in {file}")),
-        );
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_places(PLACES, |_| true);
 }

@@ -58,7 +58,7 @@ async fn check_all(loader: &Loader, configuration: &Configuration, flags: &Check
         }
         match prepare(loader, entry, configuration, &modules, &[], |_| {}).await {
             Ok(filter) => report(&flags.config, &filter),
-            Err(reason) => errors.push(format!("{name}: filter {}: {reason}", entry.name)),
+            Err(unprepared) => errors.push(format!("{name}: filter {}: {}", entry.name, unprepared.reason)),
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(CommandError::Filters(errors.join("\n"))) }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::CommandError;
 use weir_kube::GroupResource;
+use weir_process::WatchedFiles;
 use weir_runtime::RawLookup;
 use weir_upstream::{ServerSource, error_report};
 
@@ -64,7 +65,7 @@ impl Cluster {
     /// Connects as the user of a kubeconfig.
     pub(super) async fn connect(kubeconfig: &Path) -> Result<Self, CommandError> {
         let invalid = |reason: String| CommandError::invalid(kubeconfig.display(), reason);
-        let loaded = ServerSource::Kubeconfig(kubeconfig.to_owned()).load().await;
+        let loaded = ServerSource::Kubeconfig(kubeconfig.to_owned()).load(&WatchedFiles::default()).await;
         let config = loaded.map_err(|error| invalid(error_report(&error)))?.config;
         Ok(Self(Client::try_from(config).map_err(|error| invalid(error_report(&error)))?))
     }

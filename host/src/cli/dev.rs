@@ -58,7 +58,7 @@ impl Session<'_> {
         loop {
             let project = Project::read(Path::new("")).map(|project| self.project = project);
             // Before the build: what is saved during the build is built next.
-            let (mut watcher, built) = Sources::watch(&self.project, &self.flags.cases);
+            let (watcher, built) = Sources::watch(&self.project, &self.flags.cases).await;
             let result = match project {
                 Ok(()) => self.build().await,
                 Err(error) => Err(error),

@@ -17,6 +17,7 @@ use super::workbench::block_on;
 use crate::config::operator::{ExplainFlags, OutputFormat};
 use crate::explanation::{Subject, write_text};
 use weir_kube::{RequestInfo, VerbClass};
+use weir_process::WatchedFiles;
 use weir_upstream::{ServerSource, error_report};
 
 /// Where a pod has the token of its service account.
@@ -100,9 +101,9 @@ impl AdminPort {
         match (&flags.token_file, &flags.site.kubeconfig) {
             (None, Some(file)) => {
                 let invalid = |reason: String| CommandError::invalid(file.display(), reason);
-                let loaded = ServerSource::Kubeconfig(file.clone()).load().await;
+                let loaded = ServerSource::Kubeconfig(file.clone()).load(&WatchedFiles::default()).await;
                 config.auth_info = loaded.map_err(|error| invalid(error_report(&error)))?.config.auth_info;
-                let has_token = config.auth_info.token.is_some() || config.auth_info.token_file.is_some();
+                let has_token = config.auth_info.token.is_some();
                 if !has_token && config.auth_info.client_certificate_data.is_some() {
                     return Err(invalid(
                         "its user has a client certificate, which cannot be sent to the admin port: give --token-file, or --node to \

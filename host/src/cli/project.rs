@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::CommandError;
-use crate::bounded_file::read_file;
+use weir_process::files::read_now;
 
 /// The name of the file.
 pub(super) const FILE: &str = "weir.toml";
@@ -30,7 +30,7 @@ impl Project {
     /// Reads the project in a folder.
     pub(super) fn read(folder: &Path) -> Result<Self, CommandError> {
         let path = folder.join(FILE);
-        let bytes = read_file(&path, MAX).map_err(CommandError::of_file(&path))?;
+        let bytes = read_now(&path, MAX).map_err(CommandError::of_file(&path))?;
         let text =
             String::from_utf8(bytes).map_err(|_| CommandError::invalid(path.display(), "it is not UTF-8 text"))?;
         toml::from_str(&text).map_err(|error| {

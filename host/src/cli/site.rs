@@ -101,7 +101,7 @@ impl Site {
         let mut filters = Vec::with_capacity(entries.len());
         for entry in entries {
             let filter = prepare(&loader, entry, configuration, &self.modules, &[], |_| {}).await;
-            filters.push(filter.map_err(|reason| refused(entry, reason))?);
+            filters.push(filter.map_err(|unprepared| refused(entry, unprepared.reason))?);
         }
         Ok(FilterSet::new(filters))
     }

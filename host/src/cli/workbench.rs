@@ -10,13 +10,13 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::CommandError;
-use crate::bounded_file::read_file;
 use crate::cache_directory::cache_directory;
 use crate::config::Configuration;
 use crate::config::author::{EntryFlags, ModuleFlags, WorldFlags};
 use crate::logging::{Repeated, log_for_people};
 use crate::lookups::FileView;
 use weir_kube::{GroupResource, LookupSpec};
+use weir_process::files::read_now;
 use weir_runtime::{
     ClusterView, Compiler, Digest, Endpoint, Engine, EngineError, Filter, FilterEntry, LoadError, Loader, LookupSource,
     LookupSubscription, Lookups, MAX_MODULE,
@@ -106,7 +106,7 @@ pub(super) async fn load_granted(
 
 /// Reads a file that is a module or a configuration.
 pub(super) fn read(path: &Path) -> Result<Bytes, CommandError> {
-    Ok(read_file(path, MAX_MODULE).map_err(CommandError::of_file(path))?.into())
+    Ok(read_now(path, MAX_MODULE).map_err(CommandError::of_file(path))?.into())
 }
 
 /// Whether bytes are WebAssembly.
@@ -138,7 +138,7 @@ pub(super) fn objects(path: &Path) -> Result<Vec<Value>, CommandError> {
         }
         bytes
     } else {
-        read_file(path, MAX_OBJECTS).map_err(failed)?
+        read_now(path, MAX_OBJECTS).map_err(failed)?
     };
     read_objects(&String::from_utf8_lossy(&bytes))
         .map_err(|source| CommandError::Objects { what: path.display().to_string(), source })

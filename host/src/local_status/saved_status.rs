@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
+use weir_process::files::read_now;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_store::{ImpersonatedUser, StoreReader};
 
@@ -14,6 +15,8 @@ use weir_kube::PodStatus;
 
 /// The name of the value on disk.
 const NAME: &str = "local-status";
+/// The longest identity of a boot in bytes.
+const MAX_BOOT_ID: usize = 4096;
 
 /// The local status on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,11 +68,11 @@ impl StoredPod {
 
 /// Identifies the boot of the node; `None` if the file is not readable.
 pub(crate) fn read_boot_id(file: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(file).inspect_err(|error| {
+    let text = read_now(file, MAX_BOOT_ID).inspect_err(|error| {
         let file = file.display();
         tracing::warn!(%file, %error, "--boot-id-file is not readable: Weir does not notice that the node was restarted");
     });
-    text.ok().map(|text| text.trim().to_owned())
+    text.ok().map(|text| String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 impl SavedReader {

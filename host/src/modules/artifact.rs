@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::cache::layout_file;
 use super::peer::of_peer;
-use super::{FoundModule, Modules, read_settings};
+use super::{FoundModule, Modules};
+use weir_process::files;
 use weir_registry::signature::SignaturePolicy;
 use weir_registry::{Credentials, Layout, LayoutError, PullJob, Registries};
 use weir_runtime::PinnedReference;
@@ -83,9 +84,9 @@ impl Modules {
     async fn keep(&self, reference: &PinnedReference, layout: Layout) {
         let Some(cache) = self.cache.clone() else { return };
         let digest = reference.digest();
-        let path = cache.folder().to_owned();
-        let kept = tokio::task::spawn_blocking(move || cache.keep_layout(digest, &layout)).await;
-        if let Err(error) = kept.map_err(std::io::Error::other).flatten() {
+        let (folder, path) = (cache.folder().to_owned(), cache.layout_file(digest));
+        let kept = files::writing(&folder, move || cache.keep_layout(digest, &layout)).await;
+        if let Err(error) = kept {
             tracing::warn!(path = %path.display(), %error, %reference, "a module cannot be kept in the cache");
         }
     }
@@ -160,9 +161,9 @@ impl Modules {
     /// # Errors
     /// A file is not usable.
     pub(crate) async fn registries(&self) -> Result<(Registries, Credentials), String> {
-        let registries = read_settings("--registries", self.trust.registries.registries.clone()).await?;
+        let registries = self.settings("--registries", self.trust.registries.registries.as_deref()).await?;
         let registries = registries.as_deref().map(Registries::parse).transpose();
-        let credentials = read_settings("--registry-auth", self.trust.registries.registry_auth.clone()).await?;
+        let credentials = self.settings("--registry-auth", self.trust.registries.registry_auth.as_deref()).await?;
         let credentials = credentials.as_deref().map(Credentials::parse).transpose();
         Ok((
             registries.map_err(|error| format!("--registries: {error}"))?.unwrap_or_default(),
@@ -173,8 +174,8 @@ impl Modules {
 
 /// Reads a layout; `None` if there is no such file.
 async fn open(path: PathBuf) -> Result<Option<Layout>, LayoutError> {
-    let read = tokio::task::spawn_blocking(move || Layout::open(&path)).await;
-    match read.map_err(std::io::Error::other)? {
+    let place = files::folder_of(&path).to_owned();
+    match files::at(&place, files::DEADLINE, move || Ok(Layout::open(&path))).await? {
         Ok(layout) => Ok(Some(layout)),
         Err(LayoutError::File(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::bounded_file::read_file;
+use weir_process::files::{self, read_now};
 use weir_registry::Layout;
 use weir_runtime::{Digest, MAX_MODULE};
 
@@ -86,7 +86,9 @@ impl ModuleCache {
         loop {
             let is_pulling = pulls.borrow_and_update().contains(&artifact);
             let file = self.layout_file(artifact);
-            if !is_pulling && tokio::fs::try_exists(&file).await.unwrap_or(false) {
+            let place = file.clone();
+            let is_here = move || place.try_exists();
+            if !is_pulling && files::at(&self.folder, files::DEADLINE, is_here).await.unwrap_or(false) {
                 return Arrival::Here(file);
             }
             let (end, at_end) = match is_pulling {
@@ -107,7 +109,7 @@ impl ModuleCache {
     /// Returns a module. One that is damaged is dropped.
     pub(super) fn module(&self, digest: Digest) -> Option<Bytes> {
         let path = self.module_file(digest);
-        let bytes = read_file(&path, MAX_MODULE).ok()?;
+        let bytes = read_now(&path, MAX_MODULE).ok()?;
         if Digest::of(&bytes) == digest {
             return Some(bytes.into());
         }

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use weir_process::files;
 
 use super::{FoundModule, Modules, unpacked};
 use weir_runtime::{Digest, FilterEntry, ObjectName};
@@ -39,18 +40,17 @@ impl Modules {
 
     pub(super) async fn cached_module(&self, digest: Digest) -> Option<Bytes> {
         let cache = self.cache.clone()?;
-        tokio::task::spawn_blocking(move || cache.module(digest)).await.ok()?
+        let folder = cache.folder().to_owned();
+        let read = move || Ok(cache.module(digest));
+        files::at(&folder, files::DEADLINE, read).await.ok()?
     }
 
     /// Keeps a module. Nobody waits for it: a disk may hang.
     pub(super) fn cache_module(&self, digest: Digest, module: &Bytes) {
         let Some(cache) = self.cache.clone() else { return };
-        let module = module.clone();
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = cache.keep_module(digest, &module) {
-                let path = cache.module_file(digest);
-                tracing::warn!(path = %path.display(), %error, "a module cannot be kept in the cache: it will be read again");
-            }
+        let (module, path) = (module.clone(), cache.module_file(digest));
+        files::begin(&path, "a module cannot be kept in the cache: it will be read again", move || {
+            cache.keep_module(digest, &module)
         });
     }
 }

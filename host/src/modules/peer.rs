@@ -39,6 +39,5 @@ pub(super) async fn of_peer(peer: &PeerClient, artifact: Digest, waits: bool) ->
     let (head, body) = response.into_parts();
     let limit = usize::try_from(MAX_LAYOUT).unwrap_or(usize::MAX);
     let bytes = DecodedBody::new(&head.headers, body)?.collect(limit).await.map_err(|error| error_report(&error))?;
-    let read = tokio::task::spawn_blocking(move || Layout::read(&*bytes)).await;
-    read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    Layout::read(&*bytes).map_err(|error| error.to_string())
 }

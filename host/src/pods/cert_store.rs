@@ -4,15 +4,15 @@
 //! only the daemon's user can read them. Lines before them name the node, because the disk of a node may be a copy of another
 //! one's, and the CA bundle of the cluster for which the chain was issued or verified.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rcgen::KeyPair;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::bounded_file::read_file;
 use crate::proxy::{CertificateInfo, Subject};
+use weir_process::files;
 
 /// The file names in the cache directory.
 const CERTIFICATE: &str = "serving-certificate.pem";
@@ -75,8 +75,8 @@ impl CertStore {
     }
 
     /// Loads the stored certificate. Returns `None` if there is none, and logs one that is not usable.
-    pub(super) fn load(&self) -> Option<KeyAndChain> {
-        let text = match read_text(&self.path) {
+    pub(super) async fn load(&self) -> Option<KeyAndChain> {
+        let text = match read_text(&self.path).await {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
@@ -105,15 +105,15 @@ impl CertStore {
     }
 
     /// Replaces the stored certificate.
-    pub(super) fn store(&self, pair: &KeyAndChain) -> io::Result<()> {
+    pub(super) async fn store(&self, pair: &KeyAndChain) -> io::Result<()> {
         let pem = pair.pem.find("-----BEGIN").and_then(|begin| pair.pem.get(begin..)).unwrap_or_default();
         let ca = pair.ca.as_ref().map(|ca| format!("{CA}{ca}\n")).unwrap_or_default();
-        replace(&self.path, &format!("{NODE}{}\n{ca}{pem}", self.node))
+        files::replace(&self.path, format!("{NODE}{}\n{ca}{pem}", self.node).into_bytes()).await
     }
 
     /// Loads the key of the certificate request that an earlier run left open. Logs a key that is not usable.
-    pub(super) fn pending(&self) -> Option<KeyPair> {
-        let text = read_text(&self.pending).ok()?;
+    pub(super) async fn pending(&self) -> Option<KeyPair> {
+        let text = read_text(&self.pending).await.ok()?;
         if !self.is_own(&self.pending, line(&text, NODE)) {
             return None;
         }
@@ -125,17 +125,17 @@ impl CertStore {
     }
 
     /// Stores the key of a request before the request is created.
-    pub(super) fn store_pending(&self, key: &KeyPair) -> io::Result<()> {
-        replace(&self.pending, &format!("{NODE}{}\n{}", self.node, key.serialize_pem()))
+    pub(super) async fn store_pending(&self, key: &KeyPair) -> io::Result<()> {
+        files::replace(&self.pending, format!("{NODE}{}\n{}", self.node, key.serialize_pem()).into_bytes()).await
     }
 
     /// Removes that key once the request is decided.
-    pub(super) fn remove_pending(&self) {
-        match std::fs::remove_file(&self.pending) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %self.pending.display(), %error, "cannot remove the key of a decided certificate request");
-            }
-            _ => {}
+    pub(super) async fn remove_pending(&self) {
+        let path = self.pending.clone();
+        let removed =
+            files::at(files::folder_of(&self.pending), files::DEADLINE, move || files::remove_now(&path)).await;
+        if let Err(error) = removed {
+            tracing::warn!(path = %self.pending.display(), %error, "cannot remove the key of a decided certificate request");
         }
     }
 }
@@ -145,19 +145,8 @@ fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().take_while(|line| !line.starts_with("-----")).find_map(|line| line.strip_prefix(name))
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_file(path, MAX)?).map_err(io::Error::other)
-}
-
-/// Replaces a file atomically, with mode 0600.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(directory)?;
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
+async fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(files::read(path, MAX).await?).map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -173,58 +162,58 @@ mod tests {
         KeyAndChain::from_pem(signing_key.serialize_pem() + &cert.pem()).unwrap()
     }
 
-    #[test]
-    fn only_the_daemon_can_read_the_certificate_and_it_is_replaced_atomically() {
+    #[tokio::test]
+    async fn only_the_daemon_can_read_the_certificate_and_it_is_replaced_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let store = CertStore::new(&folder.path().join("new"), "edge-a");
-        assert!(store.load().is_none());
+        assert!(store.load().await.is_none());
         for name in ["a", "b"] {
             let stored = pair(name);
-            store.store(&stored).unwrap();
-            let loaded = store.load().unwrap();
+            store.store(&stored).await.unwrap();
+            let loaded = store.load().await.unwrap();
             assert_eq!((loaded.chain, loaded.key, loaded.info), (stored.chain, stored.key, stored.info));
             assert_eq!(std::fs::metadata(&store.path).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1, "nothing is left beside it");
     }
 
-    #[test]
-    fn only_the_daemon_can_read_the_pending_key_until_the_request_is_decided() {
+    #[tokio::test]
+    async fn only_the_daemon_can_read_the_pending_key_until_the_request_is_decided() {
         let folder = tempfile::tempdir().unwrap();
         let store = CertStore::new(&folder.path().join("new"), "edge-a");
-        assert!(store.pending().is_none());
-        store.remove_pending();
+        assert!(store.pending().await.is_none());
+        store.remove_pending().await;
         let key = KeyPair::generate().unwrap();
-        store.store_pending(&key).unwrap();
-        assert_eq!(store.pending().unwrap().serialize_pem(), key.serialize_pem());
+        store.store_pending(&key).await.unwrap();
+        assert_eq!(store.pending().await.unwrap().serialize_pem(), key.serialize_pem());
         assert_eq!(std::fs::metadata(&store.pending).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::write(&store.pending, "no key").unwrap();
-        assert!(store.pending().is_none());
-        store.remove_pending();
+        assert!(store.pending().await.is_none());
+        store.remove_pending().await;
         assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
     }
 
-    #[test]
-    fn a_copy_of_another_nodes_disk_has_no_key_for_this_node() {
+    #[tokio::test]
+    async fn a_copy_of_another_nodes_disk_has_no_key_for_this_node() {
         let folder = tempfile::tempdir().unwrap();
         let (own, copy) = (CertStore::new(folder.path(), "edge-a"), CertStore::new(folder.path(), "edge-b"));
-        own.store(&KeyAndChain { ca: Some("digest".to_owned()), ..pair("a") }).unwrap();
-        own.store_pending(&KeyPair::generate().unwrap()).unwrap();
-        assert!(own.load().unwrap().ca.is_some_and(|ca| ca == "digest") && own.pending().is_some());
-        assert!(copy.load().is_none() && copy.pending().is_none());
+        own.store(&KeyAndChain { ca: Some("digest".to_owned()), ..pair("a") }).await.unwrap();
+        own.store_pending(&KeyPair::generate().unwrap()).await.unwrap();
+        assert!(own.load().await.unwrap().ca.is_some_and(|ca| ca == "digest") && own.pending().await.is_some());
+        assert!(copy.load().await.is_none() && copy.pending().await.is_none());
         // Older releases did not write whose they are.
         std::fs::write(&own.path, pair("a").pem).unwrap();
-        assert!(copy.load().is_some());
+        assert!(copy.load().await.is_some());
     }
 
-    #[test]
-    fn an_invalid_certificate_is_not_loaded() {
+    #[tokio::test]
+    async fn an_invalid_certificate_is_not_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let store = CertStore::new(folder.path(), "edge-a");
         let whole = pair("a").pem;
         for text in ["", "no PEM", whole.split("-----BEGIN CERTIFICATE").next().unwrap()] {
             std::fs::write(&store.path, text).unwrap();
-            assert!(store.load().is_none(), "{text}");
+            assert!(store.load().await.is_none(), "{text}");
         }
     }
 }

@@ -62,7 +62,7 @@ impl CertificateManager {
 
     /// Runs until it is cancelled. Cancel safe: an open request is resumed after a restart.
     pub async fn run(self) {
-        let stored = self.store.load();
+        let stored = self.store.load().await;
         let mut in_use = stored.and_then(|pair| {
             self.install(pair, "stored")
                 .inspect_err(|error| {
@@ -114,14 +114,14 @@ impl CertificateManager {
         if let Some(due) = in_use.as_ref().filter(|_| is_trusted).and_then(|in_use| in_use.remaining(&names)) {
             return Ok(due.min(jitter(CHECK_INTERVAL)));
         }
-        let key = self.key()?;
+        let key = self.key().await?;
         let issued = self.requester.request(&key, &names).await;
         if !issued.as_ref().is_err_and(|error| !error.is_rejection()) {
-            self.store.remove_pending();
+            self.store.remove_pending().await;
         }
         let mut pair = issued?;
         pair.ca = roots.as_deref().map(digest);
-        if let Err(error) = self.store.store(&pair) {
+        if let Err(error) = self.store.store(&pair).await {
             tracing::warn!(path = %self.store.path.display(), %error, "cannot store the certificate for the HTTPS port, the next start requests another one");
         }
         let installed = self.install(pair, "issued").map_err(CertificateError::Install)?;
@@ -132,12 +132,12 @@ impl CertificateManager {
     ///
     /// The key is stored before the request is created. A restarted daemon then resumes the request, and nobody has to
     /// approve a second one.
-    fn key(&self) -> Result<KeyPair, CertificateError> {
-        if let Some(key) = self.store.pending() {
+    async fn key(&self) -> Result<KeyPair, CertificateError> {
+        if let Some(key) = self.store.pending().await {
             return Ok(key);
         }
         let key = KeyPair::generate().map_err(CertificateError::Generate)?;
-        if let Err(error) = self.store.store_pending(&key) {
+        if let Err(error) = self.store.store_pending(&key).await {
             tracing::warn!(path = %self.store.pending.display(), %error, "cannot store the key of the certificate request, a restart creates another request");
         }
         Ok(key)

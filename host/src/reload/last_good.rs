@@ -93,6 +93,16 @@ impl SourcedConfiguration {
         self.origin == Origin::Disk
     }
 
+    /// Whether both are ConfigMaps of the API server with the same content.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let content =
+            |map: &Option<Box<ConfigMap>>| map.as_ref().map(|map| (map.data.clone(), map.binary_data.clone()));
+        match (&self.origin, &other.origin) {
+            (Origin::ApiServer(one), Origin::ApiServer(other)) => content(one) == content(other),
+            _ => false,
+        }
+    }
+
     /// Validates the ConfigMap of the API server; `None` if it does not exist.
     pub(super) fn of_api_server(source: &str, map: Option<ConfigMap>) -> Result<Self, ConfigurationError> {
         let configuration = validate(source, map.as_ref())?;

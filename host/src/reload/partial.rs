@@ -15,6 +15,8 @@ pub(super) struct Refusal {
     pub(super) errors: Vec<ReloadError>,
     /// What of it could be active all the same.
     pub(super) partial: Option<PartialSet>,
+    /// Whether the errors may pass without a change.
+    pub(super) may_pass: bool,
 }
 
 /// The filters that could be loaded.
@@ -25,20 +27,25 @@ pub(super) struct PartialSet {
 
 impl Refusal {
     /// The refusal of a configuration whose other filters, these, were loaded.
-    pub(super) fn of(configuration: &Configuration, filters: Vec<Arc<Filter>>, errors: Vec<ReloadError>) -> Self {
+    pub(super) fn of(
+        configuration: &Configuration,
+        filters: Vec<Arc<Filter>>,
+        errors: Vec<ReloadError>,
+        may_pass: bool,
+    ) -> Self {
         let may_be_absent = |error: &ReloadError| {
             let mut entries = configuration.filters.iter().filter(|entry| Some(&entry.name) == error.filter.as_ref());
             entries.any(|entry| entry.failure_policy == FailurePolicy::Ignore)
         };
         let partial = errors.iter().all(may_be_absent);
         let partial = partial.then(|| PartialSet { configuration: configuration.clone(), filters });
-        Self { errors, partial }
+        Self { errors, partial, may_pass }
     }
 }
 
 impl From<Vec<ReloadError>> for Refusal {
     fn from(errors: Vec<ReloadError>) -> Self {
-        Self { errors, partial: None }
+        Self { errors, partial: None, may_pass: true }
     }
 }
 

@@ -12,7 +12,7 @@ use weir_upstream::error_report;
 /// only these have changed, else a newly loaded and validated one. `progress` is told how far a pull is. Cancel-safe.
 ///
 /// # Errors
-/// A message for the operator.
+/// [`Unprepared`] with a message for the operator.
 pub async fn prepare(
     loader: &Loader,
     entry: &FilterEntry,
@@ -20,15 +20,16 @@ pub async fn prepare(
     modules: &Modules,
     active: &[Arc<Filter>],
     progress: impl Fn(String),
-) -> Result<Arc<Filter>, String> {
+) -> Result<Arc<Filter>, Unprepared> {
     let module = modules.read(entry, configuration, progress).await?;
     let digest = Digest::of(&module.bytes);
     let filter = match unchanged(entry, digest, active) {
         Some(filter) => filter,
         None => {
             let loaded = loader.load(entry, module.from.clone(), digest, &module.bytes).await;
-            Arc::new(loaded.map_err(|error| {
-                format!("module {} ({}, {digest}): {}", entry.module, module.from, error_report(&error))
+            Arc::new(loaded.map_err(|error| Unprepared {
+                reason: format!("module {} ({}, {digest}): {}", entry.module, module.from, error_report(&error)),
+                is_final: error.is_final(),
             })?)
         }
     };
@@ -36,6 +37,21 @@ pub async fn prepare(
     entry.check_hide(filter.rules()).map_err(|error| format!("failurePolicy: {error}"))?;
     modules.keep_file(entry, configuration, digest, &module.bytes).await;
     Ok(filter)
+}
+
+/// Why there is no filter.
+#[derive(Debug)]
+pub struct Unprepared {
+    /// The message for the operator.
+    pub reason: String,
+    /// Whether only a change of the entry or of its module helps.
+    pub is_final: bool,
+}
+
+impl From<String> for Unprepared {
+    fn from(reason: String) -> Self {
+        Self { reason, is_final: false }
+    }
 }
 
 /// Returns one of the active filters, if at most its match rules have changed.

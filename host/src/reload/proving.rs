@@ -1,10 +1,11 @@
 //! Proves new filter sets: begins and ends their trials, keeps what has proved itself, and falls back to it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_runtime::Filter;
 
+use super::changes::Changes;
 use super::last_good::SourcedConfiguration;
 use super::selection::still_selected;
 use super::trial::{LoadedSet, TakenBack, Trial, TrialEnd};
@@ -126,8 +127,28 @@ impl Reloader {
     }
 }
 
+impl Reloader {
+    /// Waits for a change, which is true, or for the time of a retry. Ends trials meanwhile.
+    pub(super) async fn wait(&self, changes: &mut Changes, retry: Option<Duration>, kept: &mut Kept) -> bool {
+        let retry = async {
+            match retry {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(retry);
+        loop {
+            tokio::select! {
+                () = changes.next() => return true,
+                () = &mut retry => return false,
+                end = trial_end(&mut kept.trial) => self.end_trial(end, kept).await,
+            }
+        }
+    }
+}
+
 /// Resolves when the trial has ended; never without one. Cancel-safe.
-pub(super) async fn trial_end(trial: &mut Option<Trial>) -> TrialEnd {
+async fn trial_end(trial: &mut Option<Trial>) -> TrialEnd {
     match trial {
         Some(trial) => trial.ended().await,
         None => std::future::pending().await,

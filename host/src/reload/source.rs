@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::last_good::{LastGood, SourcedConfiguration};
-use crate::bounded_file::read_file;
 use crate::config::{ConfigSource, ConfigurationError};
+use weir_process::{FileRead, WatchedFiles};
 use weir_upstream::{BackOff, Reconnects, Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
-const MAX_MANIFEST: usize = 8 << 20;
+pub(super) const MAX_MANIFEST: usize = 8 << 20;
 /// The most different errors of one outage that are logged.
 const MAX_LOGGED: usize = 8;
 
@@ -69,16 +69,29 @@ pub fn watch_source(
     receiver
 }
 
-/// Reads a manifest file.
-pub(super) async fn read(path: &Path) -> SourceState {
+/// Reads a manifest file. `None` while somebody is writing it.
+pub(super) async fn read(path: &Path, files: &WatchedFiles) -> Option<SourceState> {
     let name = path.display().to_string();
     let unreadable = |reason: String| SourceState::Unreadable(format!("{name}: {reason}").into());
-    let path = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_MANIFEST)).await;
-    let bytes = read.map_err(std::io::Error::other).flatten();
-    match bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
+    let bytes = match files.read(path, MAX_MANIFEST).await {
+        Ok(FileRead::BeingWritten) => return None,
+        Ok(FileRead::Complete(bytes)) => Ok(bytes),
+        Err(error) => Err(error),
+    };
+    Some(match bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
         Err(error) => unreadable(error.to_string()),
         Ok(text) => SourcedConfiguration::of_file(&name, text).into(),
+    })
+}
+
+impl SourceState {
+    /// Whether both have the same content of the same source.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Valid(one), Self::Valid(other)) => one.is_same(other),
+            (Self::Invalid(one), Self::Invalid(other)) => one.to_string() == other.to_string(),
+            _ => false,
+        }
     }
 }
 
@@ -192,7 +205,13 @@ impl Follower {
 
     fn publish(&mut self, map: Option<ConfigMap>) {
         self.known = Some(map.as_ref().map(revision));
-        self.sender.send_replace(SourcedConfiguration::of_api_server(&self.source, map).into());
+        let state: SourceState = SourcedConfiguration::of_api_server(&self.source, map).into();
+        // Annotations and owners of fields change nothing, however often.
+        self.sender.send_if_modified(|current| {
+            let differs = !current.is_same(&state);
+            *current = state;
+            differs
+        });
     }
 
     fn answered(&mut self) {

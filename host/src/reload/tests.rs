@@ -82,6 +82,7 @@ async fn retries_with_the_same_error_are_logged_once() {
         serving: watch::channel(Serving::Unknown).0,
         status: status.clone(),
         metrics: Arc::default(),
+        tried: LastTried::default(),
         last_good: None,
     };
     let metrics = reloader.metrics.clone();

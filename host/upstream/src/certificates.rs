@@ -1,6 +1,5 @@
-//! The certificates of a configuration: how long that of a client is valid, and those that verify API servers.
+//! The client certificate of a configuration: how long it is valid.
 
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -44,47 +43,10 @@ impl CertificateValidity {
 
 /// The validity of the client certificate of a configuration; `None` without one that is readable.
 pub(crate) fn validity(config: &kube::Config) -> Option<CertificateValidity> {
-    let auth = &config.auth_info;
-    let pem = match (&auth.client_certificate_data, &auth.client_certificate) {
-        (Some(data), _) => STANDARD.decode(data).ok()?,
-        (None, Some(path)) => std::fs::read(path).ok()?,
-        (None, None) => return None,
-    };
+    let pem = STANDARD.decode(config.auth_info.client_certificate_data.as_ref()?).ok()?;
     let certificate = CertificateDer::from_pem_slice(&pem).ok()?;
     let certificate = Certificate::from_der(&certificate).ok()?;
     let validity = certificate.tbs_certificate().validity();
     let time = |time: &x509_cert::time::Time| SystemTime::UNIX_EPOCH.checked_add(time.to_unix_duration());
     Some(CertificateValidity::between(time(&validity.not_before)?, time(&validity.not_after)?))
-}
-
-/// The CA certificates that verify API servers.
-#[derive(Debug, Clone)]
-pub(crate) enum Roots {
-    /// Those of the system.
-    System,
-    /// In a file that may change.
-    File(PathBuf),
-    /// Those of the configuration.
-    Given(Vec<CertificateDer<'static>>),
-}
-
-impl Roots {
-    pub(crate) fn of(config: &kube::Config) -> Self {
-        match (&config.root_cert_file, &config.root_cert) {
-            (Some(path), _) => Self::File(path.clone()),
-            (None, Some(roots)) => Self::Given(roots.iter().cloned().map(CertificateDer::from).collect()),
-            (None, None) => Self::System,
-        }
-    }
-
-    /// The certificates now; `None` if they are not known.
-    pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
-        match self {
-            Self::System => None,
-            Self::File(path) => {
-                CertificateDer::pem_slice_iter(&std::fs::read(path).ok()?).collect::<Result<_, _>>().ok()
-            }
-            Self::Given(roots) => Some(roots.clone()),
-        }
-    }
 }

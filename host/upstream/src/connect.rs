@@ -1,6 +1,5 @@
 //! Connecting to an API server: TLS with an optional client certificate, and credential headers.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use kube::client::{Body, ConfigExt as _};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::UnixTime;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 
@@ -54,7 +52,7 @@ struct Parts {
 /// A connection to a server, with or without TLS.
 pub(super) type Stream = <HttpsConnector<Dialer> as Service<Uri>>::Response;
 
-/// The headers of a credential. kube re-reads token files as needed.
+/// The headers of a credential.
 pub(super) struct Credential {
     headers: BoxCloneSyncService<Request<Body>, Response<()>, BoxError>,
 }
@@ -69,15 +67,6 @@ pub enum SetupError {
     /// A certificate, a key or another credential is not readable.
     #[error("the credentials for the API server are not usable")]
     Credentials(#[source] Box<kube::Error>),
-    /// The CA bundle is not readable or holds no certificate.
-    #[error("the CA bundle {} is not usable", path.display())]
-    CertificateAuthority {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: rustls::pki_types::pem::Error,
-    },
     /// `tls-server-name` of the kubeconfig is not valid.
     #[error("{0:?} is not a valid TLS server name")]
     ServerName(String),
@@ -86,29 +75,15 @@ pub enum SetupError {
     Proxy(Uri),
 }
 
-/// Returns the same configuration with its trusted certificates loaded.
-///
-/// Given only the path of a CA bundle, kube sets up the platform's verifier first, which fails on a machine without a
-/// system CA bundle. Weir itself reloads the file when it changes.
-pub(super) fn with_roots(config: &kube::Config) -> Result<kube::Config, SetupError> {
+/// Returns the same configuration with trusted certificates that kube reads from no file: those that a file holds are loaded.
+pub(super) fn with_roots(config: &kube::Config) -> kube::Config {
     let mut config = config.clone();
-    if let Some(path) = config.root_cert_file.take() {
-        config.root_cert = Some(certificates(path)?);
-    } else if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
+    config.root_cert_file = None;
+    if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
         // Plain HTTP needs no trusted certificates, and the system may have none. An empty list avoids loading them.
         config.root_cert.get_or_insert_default();
     }
-    Ok(config)
-}
-
-fn certificates(path: PathBuf) -> Result<Vec<Vec<u8>>, SetupError> {
-    let read = || {
-        let certificates: Vec<_> = CertificateDer::pem_file_iter(&path)?
-            .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
-            .collect::<Result<_, _>>()?;
-        if certificates.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(certificates) }
-    };
-    read().map_err(|source| SetupError::CertificateAuthority { path: path.clone(), source })
+    config
 }
 
 impl Connector {
@@ -123,7 +98,7 @@ impl Connector {
             return Err(SetupError::Proxy(proxy.clone()));
         }
         let mut tls =
-            with_roots(config)?.rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
+            with_roots(config).rustls_client_config().map_err(|error| SetupError::Credentials(Box::new(error)))?;
         tls.time_provider = Arc::new(CertificateClock);
         let parts = Parts { tls, dialer, server_name: config.tls_server_name.clone(), protocols };
         Ok(Self { https: parts.connector(parts.tls.clone())?, parts: Arc::new(parts), is_fixed: false, timeout })

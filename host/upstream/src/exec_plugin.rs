@@ -3,6 +3,7 @@
 //! kube runs plugins itself, but waits for them on a thread of the runtime, and for ever: one that hangs would stop the daemon's
 //! requests and its end. Memory: at most [`MAX_OUTPUT`] bytes of output.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +15,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
+use weir_process::files;
 
 /// The longest run of a plugin. Plugins ask servers for tokens.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -95,16 +97,12 @@ async fn run(exec: &ExecConfig) -> Result<CredentialStatus, ExecPluginError> {
     let spec = json!({"interactive": false, "cluster": cluster});
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
     let variables = exec.env.iter().flatten().filter_map(|entry| Some((entry.get("name")?, entry.get("value")?)));
-    let mut child = Command::new(command)
-        .args(exec.args.iter().flatten())
-        .envs(variables)
-        .env("KUBERNETES_EXEC_INFO", info.to_string())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(ExecPluginError::Run)?;
+    let mut plugin = Command::new(command);
+    plugin.args(exec.args.iter().flatten()).envs(variables).env("KUBERNETES_EXEC_INFO", info.to_string());
+    plugin.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    // Whoever starts a program waits until its file is read.
+    let started = files::at(files::folder_of(Path::new(command)), TIMEOUT, move || plugin.spawn()).await;
+    let mut child = started.map_err(ExecPluginError::Run)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let output = async {
         let mut output = Vec::new();

@@ -1,7 +1,6 @@
 //! The client side of Weir: connections to the API servers, fail-over, connectivity, credentials, and decoded bodies.
 //!
-//! It also holds the process-wide parts that all crates above need: background tasks, connection threads, back-off and
-//! file watching.
+//! It also holds the process-wide parts that all crates above need: background tasks, connection threads and back-off.
 //!
 //! Each module may use the modules of the lines below it. There are no cycles:
 //!
@@ -15,10 +14,10 @@
 //! tunnel                                 a connection through a peer
 //! connect, replay_body                   TLS and credential headers; bodies for several attempts
 //! dial                                   TCP, or a tunnel
-//! back_off, tasks, watched_files         retries; background tasks; changes of small files
+//! back_off, tasks, server_source         retries; background tasks; the servers and a credential, from files
 //! error                                  errors of requests
-//! clock, connectivity, directory_watcher, error_report, gunzip, identity, lent_credential, metrics, request, server_source,
-//! server_status, streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
+//! clock, connectivity, error_report, gunzip, identity, kubeconfig, lent_credential, metrics, request, server_status, streams,
+//! unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
@@ -30,13 +29,13 @@ mod connectivity;
 mod daemon_client;
 mod decoded_body;
 mod dial;
-mod directory_watcher;
 mod error;
 mod error_report;
 mod exec_plugin;
 mod gunzip;
 mod h2_pool;
 mod identity;
+mod kubeconfig;
 mod lent_credential;
 mod metrics;
 mod replay_body;
@@ -53,7 +52,6 @@ mod unanswered_probes;
 mod upstream;
 mod upstream_body;
 mod user_agent;
-mod watched_files;
 mod workers;
 
 pub use back_off::{BackOff, jitter};
@@ -61,7 +59,6 @@ pub use certificates::CertificateValidity;
 pub use connect::SetupError;
 pub use connectivity::{Connectivity, Reconnects};
 pub use decoded_body::{DecodedBody, ResponseBodyError};
-pub use directory_watcher::DirectoryWatcher;
 pub use error::UpstreamError;
 pub use error_report::error_report;
 pub use exec_plugin::ExecPluginError;
@@ -76,5 +73,4 @@ pub use server_status::{ServerState, ServerStatus};
 pub use tasks::Tasks;
 pub use upstream::{FirstLoad, Relay, RelayError, ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
 pub use upstream_body::UpstreamBody;
-pub use watched_files::WatchedFiles;
 pub use workers::Workers;

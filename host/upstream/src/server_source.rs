@@ -5,11 +5,17 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, KubeConfigOptions, KubeconfigError};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
+use weir_process::WatchedFiles;
+use weir_process::files::read_now;
 
 use crate::exec_plugin::{self, ExecPluginError};
+use crate::kubeconfig;
+
+/// The largest kubeconfig, certificate bundle, key or token, in bytes.
+const MAX_FILE: usize = 4 << 20;
 
 /// The source of the API server URLs and of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,10 +84,19 @@ pub enum SourceError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// The file of a flag is not readable.
+    /// A CA bundle holds no certificate.
+    #[error("the CA bundle {} is not usable", path.display())]
+    CertificateAuthority {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: pem::Error,
+    },
+    /// The file of a flag, or of a key of the kubeconfig, is not readable.
     #[error("{flag} {}", path.display())]
     File {
-        /// The flag.
+        /// The flag or the key.
         flag: &'static str,
         /// The path of the file.
         path: PathBuf,
@@ -92,12 +107,13 @@ pub enum SourceError {
 }
 
 impl ServerSource {
-    /// Loads the current contents of all files, and runs the exec plugin, for at most thirty seconds. Cancel safe.
+    /// Loads the current contents of all files, which are followed from now on, and runs the exec plugin, for at most thirty
+    /// seconds. Cancel safe.
     ///
     /// # Errors
     /// [`SourceError`] with the path of the file.
-    pub async fn load(&self) -> Result<ServerConfig, SourceError> {
-        let mut config = self.read().await?;
+    pub async fn load(&self, files: &WatchedFiles) -> Result<ServerConfig, SourceError> {
+        let mut config = self.read(files).await?;
         // kube would retry inside one call for minutes and hide the reason. Callers have their own back-off.
         config.default_retry = false;
         let servers = self.servers_of(&config);
@@ -114,8 +130,8 @@ impl ServerSource {
     ///
     /// # Errors
     /// [`SourceError`] with the path of the file.
-    pub async fn load_servers(&self) -> Result<ServerConfig, SourceError> {
-        let mut config = self.read().await?;
+    pub async fn load_servers(&self, files: &WatchedFiles) -> Result<ServerConfig, SourceError> {
+        let mut config = self.read(files).await?;
         config.auth_info = AuthInfo::default();
         Ok(ServerConfig { servers: self.servers_of(&config), config, expires: None })
     }
@@ -127,28 +143,12 @@ impl ServerSource {
         }
     }
 
-    /// Returns the files that [`ServerSource::load`] reads. The files of exec plugins are not known.
-    #[must_use]
-    pub fn files(&self) -> Vec<PathBuf> {
-        match self {
-            Self::Server { certificate_authority, client_certificate, token_file, .. } => {
-                let pair = client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-                certificate_authority.iter().chain(pair).chain(token_file).cloned().collect()
-            }
-            Self::Kubeconfig(path) => files_of_kubeconfig(path),
-            Self::Peer { kubeconfig, certificate_authority, .. } => {
-                let mut files = files_of_kubeconfig(kubeconfig);
-                files.extend(certificate_authority.clone());
-                files
-            }
-        }
-    }
-
-    async fn read(&self) -> Result<kube::Config, SourceError> {
+    /// Reads everything into memory: kube would read files later, on threads that serve.
+    async fn read(&self, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
         let (urls, authority, certificate, token) = match self {
-            Self::Kubeconfig(path) => return from_kubeconfig(path).await,
+            Self::Kubeconfig(path) => return from_kubeconfig(path, files).await,
             Self::Peer { url, kubeconfig, certificate_authority } => {
-                return peer(url, kubeconfig, certificate_authority.as_deref()).await;
+                return peer(url, kubeconfig, certificate_authority.as_deref(), files).await;
             }
             Self::Server { urls, certificate_authority, client_certificate, token_file } => {
                 (urls, certificate_authority, client_certificate, token_file)
@@ -156,18 +156,16 @@ impl ServerSource {
         };
         let mut config = kube::Config::new(urls.first().cloned().unwrap_or_default());
         if let Some(path) = authority {
-            check_readable("--certificate-authority", path).await?;
-            config.root_cert_file = Some(path.clone());
+            trust(&mut config, "--certificate-authority", path, files).await?;
         }
         if let Some((certificate, key)) = certificate {
-            check_readable("--client-certificate", certificate).await?;
-            check_readable("--client-key", key).await?;
-            config.auth_info.client_certificate = Some(certificate.to_string_lossy().into_owned());
-            config.auth_info.client_key = Some(key.to_string_lossy().into_owned());
+            let certificate = read("--client-certificate", certificate, files).await?;
+            let key = read("--client-key", key, files).await?;
+            config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
+            config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
         }
         if let Some(path) = token {
-            check_readable("--token-file", path).await?;
-            config.auth_info.token_file = Some(path.to_string_lossy().into_owned());
+            config.auth_info.token = Some(read_token("--token-file", path, files).await?.into());
         }
         Ok(config)
     }
@@ -186,71 +184,109 @@ impl ServerConfig {
 }
 
 /// Loads the current context of a kubeconfig.
-///
-/// # Errors
-/// [`SourceError::Kubeconfig`].
-async fn from_kubeconfig(path: &Path) -> Result<kube::Config, SourceError> {
+async fn from_kubeconfig(path: &Path, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
     let failed = |source| SourceError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
-    let file = Kubeconfig::read_from(path).map_err(failed)?;
+    files.add(path, MAX_FILE);
+    let bytes = files.read_any(path, MAX_FILE).await;
+    let bytes = bytes.map_err(|error| failed(KubeconfigError::ReadConfig(error, path.to_owned())))?;
+    let mut file = kubeconfig::parse(path, bytes).map_err(failed)?;
+    if let Some(cluster) = kubeconfig::current_cluster(&mut file)
+        && let (Some(path), None) = (cluster.certificate_authority.take(), &cluster.certificate_authority_data)
+    {
+        let pem = read("certificate-authority", Path::new(&path), files).await?;
+        cluster.certificate_authority_data = Some(STANDARD.encode(pem));
+    }
+    if let Some(user) = kubeconfig::current_user(&mut file) {
+        if let (Some(path), None) = (user.client_certificate.take(), &user.client_certificate_data) {
+            let pem = read("client-certificate", Path::new(&path), files).await?;
+            user.client_certificate_data = Some(STANDARD.encode(pem));
+        }
+        if let (Some(path), None) = (user.client_key.take(), &user.client_key_data) {
+            let pem = read("client-key", Path::new(&path), files).await?;
+            user.client_key_data = Some(STANDARD.encode(pem).into());
+        }
+        // The file counts more than the token beside it, as in client-go.
+        if let Some(path) = user.token_file.take() {
+            user.token = Some(read_token("tokenFile", Path::new(&path), files).await?.into());
+        }
+    }
     kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
 }
 
 /// Returns the configuration of a peer: the kubeconfig's client certificate, and no other credential.
-async fn peer(url: &http::Uri, path: &Path, certificate_authority: Option<&Path>) -> Result<kube::Config, SourceError> {
-    let mut config = from_kubeconfig(path).await?;
+async fn peer(
+    url: &http::Uri,
+    path: &Path,
+    certificate_authority: Option<&Path>,
+    files: &WatchedFiles,
+) -> Result<kube::Config, SourceError> {
+    let mut config = from_kubeconfig(path, files).await?;
     config.cluster_url = url.clone();
     config.tls_server_name = None;
     config.proxy_url = None;
     config.accept_invalid_certs = false;
     if let Some(path) = certificate_authority {
-        check_readable("--peer-ca-file", path).await?;
-        config.root_cert = None;
-        config.root_cert_file = Some(path.to_owned());
+        trust(&mut config, "--peer-ca-file", path, files).await?;
     }
     let own = std::mem::take(&mut config.auth_info);
-    config.auth_info.client_certificate = own.client_certificate;
     config.auth_info.client_certificate_data = own.client_certificate_data;
-    config.auth_info.client_key = own.client_key;
     config.auth_info.client_key_data = own.client_key_data;
-    let auth = &config.auth_info;
-    if auth.client_certificate.is_none() && auth.client_certificate_data.is_none() {
+    if config.auth_info.client_certificate_data.is_none() {
         return Err(SourceError::NoCertificate { path: path.to_owned() });
     }
     Ok(config)
 }
 
-fn files_of_kubeconfig(path: &Path) -> Vec<PathBuf> {
-    let mut files = vec![path.to_owned()];
-    if let Ok(config) = Kubeconfig::read_from(path) {
-        let clusters = config.clusters.into_iter().filter_map(|named| named.cluster);
-        files.extend(clusters.filter_map(|cluster| cluster.certificate_authority).map(PathBuf::from));
-        let users = config.auth_infos.into_iter().filter_map(|named| named.auth_info);
-        let named = users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
-        files.extend(named.flatten().map(PathBuf::from));
+/// Lets a CA bundle verify the servers. The configuration keeps its path for error messages.
+async fn trust(
+    config: &mut kube::Config,
+    flag: &'static str,
+    path: &Path,
+    files: &WatchedFiles,
+) -> Result<(), SourceError> {
+    let unusable = |source| SourceError::CertificateAuthority { path: path.to_owned(), source };
+    let pem = read(flag, path, files).await?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).map(|certificate| certificate.map(|der| der.to_vec()));
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(unusable)?;
+    if certificates.is_empty() {
+        return Err(unusable(pem::Error::NoItemsFound));
     }
-    files
+    config.root_cert = Some(certificates);
+    config.root_cert_file = Some(path.to_owned());
+    Ok(())
 }
 
 /// The client certificate of a kubeconfig's current context, without running a plugin. `None` if it has none, or if a file is not
-/// readable.
+/// readable. It reads on this thread, before the daemon serves.
 #[must_use]
 pub fn client_certificate(kubeconfig: &Path) -> Option<CertificateDer<'static>> {
-    let config = Kubeconfig::read_from(kubeconfig).ok()?;
-    let current = config.current_context?;
-    let context = config.contexts.into_iter().find(|named| named.name == current)?.context?;
-    let user = config.auth_infos.into_iter().find(|named| Some(&named.name) == context.user.as_ref())?.auth_info?;
-    let pem = match user.client_certificate_data {
+    let bytes = read_now(kubeconfig, MAX_FILE).ok()?;
+    let mut config = kubeconfig::parse(kubeconfig, bytes).ok()?;
+    let user = kubeconfig::current_user(&mut config)?;
+    let pem = match &user.client_certificate_data {
         Some(data) => STANDARD.decode(data).ok()?,
-        None => std::fs::read(user.client_certificate?).ok()?,
+        None => read_now(Path::new(user.client_certificate.as_ref()?), MAX_FILE).ok()?,
     };
     CertificateDer::from_pem_slice(&pem).ok()
 }
 
-/// Checks that a file is readable, so that the error names its flag.
-async fn check_readable(flag: &'static str, path: &Path) -> Result<(), SourceError> {
-    match tokio::fs::File::open(path).await {
-        Ok(_) => Ok(()),
-        Err(source) => Err(SourceError::File { flag, path: path.to_owned(), source }),
+/// Reads a file, so that the error names its flag, and follows it.
+async fn read(flag: &'static str, path: &Path, files: &WatchedFiles) -> Result<Vec<u8>, SourceError> {
+    files.add(path, MAX_FILE);
+    let read = files.read_any(path, MAX_FILE).await;
+    read.map_err(|source| SourceError::File { flag, path: path.to_owned(), source })
+}
+
+async fn read_token(flag: &'static str, path: &Path, files: &WatchedFiles) -> Result<String, SourceError> {
+    let unusable = |reason: &str| {
+        let source = std::io::Error::new(std::io::ErrorKind::InvalidData, reason);
+        SourceError::File { flag, path: path.to_owned(), source }
+    };
+    let token = String::from_utf8(read(flag, path, files).await?).map_err(|_| unusable("it is not text"))?;
+    // Whoever writes it in place empties it first.
+    match token.trim() {
+        "" => Err(unusable("it is empty")),
+        token => Ok(token.to_owned()),
     }
 }
 
@@ -263,48 +299,55 @@ mod tests {
         ServerSource::Server { urls: vec![url], certificate_authority: None, client_certificate: None, token_file }
     }
 
+    async fn load(source: &ServerSource) -> Result<kube::Config, SourceError> {
+        source.load(&WatchedFiles::default()).await.map(|loaded| loaded.config)
+    }
+
+    fn token_of(config: &kube::Config) -> serde_json::Value {
+        serde_json::to_value(&config.auth_info).unwrap()["token"].clone()
+    }
+
     #[tokio::test]
     async fn kube_does_not_retry_requests_by_itself() {
-        assert!(!server(None).load().await.unwrap().config.default_retry);
+        assert!(!load(&server(None)).await.unwrap().default_retry);
     }
 
     #[tokio::test]
     async fn unreadable_files_are_reported_with_their_flag() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
-        let error = server(Some(path.clone())).load().await.unwrap_err();
+        let error = load(&server(Some(path.clone()))).await.unwrap_err();
         assert_eq!(error.to_string(), format!("--token-file {path:?}").replace('"', ""));
-        std::fs::write(&path, "secret").unwrap();
-        let config = server(Some(path.clone())).load().await.unwrap().config;
-        assert_eq!(config.auth_info.token_file.as_deref(), path.to_str());
-        let error = ServerSource::Kubeconfig(directory.path().join("none")).load().await.unwrap_err();
+        std::fs::write(&path, "").unwrap();
+        let error = load(&server(Some(path.clone()))).await.unwrap_err();
+        assert!(crate::error_report(&error).ends_with("token: it is empty"), "{}", crate::error_report(&error));
+        std::fs::write(&path, "secret\n").unwrap();
+        let config = load(&server(Some(path.clone()))).await.unwrap();
+        assert!(config.auth_info.token_file.is_none(), "kube would read it on threads that serve");
+        assert_eq!(token_of(&config), "secret");
+        let error = load(&ServerSource::Kubeconfig(directory.path().join("none"))).await.unwrap_err();
         assert!(error.to_string().starts_with("kubeconfig "), "{error}");
     }
 
-    #[test]
-    fn files_includes_those_that_a_kubeconfig_names() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("config");
-        let text = r#"{apiVersion: v1, kind: Config, current-context: c,
-            clusters: [{name: a, cluster: {server: "https://a", certificate-authority: ca.crt}}],
-            users: [{name: u, user: {client-certificate: pki/a.crt, client-key: pki/a.key}}],
-            contexts: [{name: c, context: {cluster: a, user: u}}]}"#;
-        std::fs::write(&path, text).unwrap();
-        let files = ServerSource::Kubeconfig(path.clone()).files();
-        let named = ["ca.crt", "pki/a.crt", "pki/a.key"].map(|name| directory.path().join(name));
-        assert_eq!(files, [vec![path], named.to_vec()].concat());
-    }
-
     #[tokio::test]
-    async fn a_kubeconfig_provides_server_and_credential() {
+    async fn what_a_kubeconfig_names_is_in_memory_and_followed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         let text = r#"{apiVersion: v1, kind: Config, current-context: c,
             clusters: [{name: a, cluster: {server: "http://127.0.0.1:6443"}}],
-            users: [{name: u, user: {token: t}}], contexts: [{name: c, context: {cluster: a, user: u}}]}"#;
+            users: [{name: u, user: {tokenFile: pki/token, token: other}}],
+            contexts: [{name: c, context: {cluster: a, user: u}}]}"#;
         std::fs::write(&path, text).unwrap();
-        let config = ServerSource::Kubeconfig(path).load().await.unwrap().config;
-        assert_eq!(config.cluster_url.to_string(), "http://127.0.0.1:6443/");
-        assert!(config.auth_info.token.is_some() && !config.default_retry);
+        std::fs::create_dir(directory.path().join("pki")).unwrap();
+        let token = directory.path().join("pki/token");
+        std::fs::write(&token, "one").unwrap();
+        let (source, files) = (ServerSource::Kubeconfig(path.clone()), WatchedFiles::default());
+        let loaded = source.load(&files).await.unwrap().config;
+        assert_eq!(loaded.cluster_url.to_string(), "http://127.0.0.1:6443/");
+        assert!(loaded.auth_info.token_file.is_none());
+        assert_eq!(token_of(&loaded), "one");
+        std::fs::write(&token, "two").unwrap();
+        tokio::time::timeout(std::time::Duration::from_secs(30), files.changed()).await.expect("it is followed");
+        assert_eq!(token_of(&source.load(&files).await.unwrap().config), "two");
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
+use rustls::pki_types::CertificateDer;
 
-use crate::certificates::{self, CertificateValidity, Roots};
+use crate::certificates::{self, CertificateValidity};
 use crate::connect::{Connector, Credential, Protocols, SetupError};
 use crate::dial::Dialer;
 use crate::error::SendError;
@@ -25,8 +26,8 @@ pub(super) struct Transport {
     pub(super) credential: Option<Credential>,
     /// Names the CA bundle that verifies servers, for error messages.
     trust: Arc<str>,
-    /// The CA bundle.
-    pub(super) roots: Roots,
+    /// The certificates of the CA bundle; `None` for the system's.
+    pub(super) roots: Option<Vec<CertificateDer<'static>>>,
     /// The validity of the client certificate, if there is one.
     pub(super) validity: Option<CertificateValidity>,
 }
@@ -63,7 +64,9 @@ impl Transport {
             (None, Some(_)) => "the CA bundle of its kubeconfig".to_owned(),
             (None, None) => "the system's CA bundle".to_owned(),
         };
-        Ok(Self { servers, credential: None, trust: trust.into(), roots: Roots::of(config), validity: None })
+        let roots = config.root_cert.as_ref();
+        let roots = roots.map(|roots| roots.iter().cloned().map(CertificateDer::from).collect());
+        Ok(Self { servers, credential: None, trust: trust.into(), roots, validity: None })
     }
 
     /// Drops the pooled connections to a server. The next request connects again; open streams continue undisturbed.

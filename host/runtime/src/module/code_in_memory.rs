@@ -12,7 +12,7 @@ use super::code::code_cache;
 use crate::{Digest, Engine};
 
 /// A file system in memory. Containers have one, too, also where their root is read-only.
-const MEMORY: &str = "/dev/shm";
+pub(super) const MEMORY: &str = "/dev/shm";
 
 /// The folder, and the engine for what is in it.
 #[derive(Debug)]

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
+use weir_process::files;
 
 use super::cgroup::child_memory;
 use super::code::{CompiledCode, code_cache};
-use super::code_in_memory::CodeInMemory;
+use super::code_in_memory::{CodeInMemory, MEMORY};
 use crate::Digest;
 use crate::child::{Child, ChildFailure, ChildLimits};
 use crate::{Engine, EngineError, LinkError, Linked};
@@ -123,7 +124,8 @@ impl Compiler {
             }
         }
         let (former, cache) = (turn.take(), self.cache.clone());
-        let memory = blocking(move || CodeInMemory::begin(former, &cache)).await.map_err(CompileError::Code)?;
+        let begin = move || CodeInMemory::begin(former, &cache);
+        let memory = files::at(Path::new(MEMORY), files::DEADLINE, begin).await.map_err(CompileError::Code)?;
         let (engine, directory) = (memory.engine.clone(), memory.directory.clone());
         *turn = Some(memory);
         let in_memory = InMemory(turn);
@@ -135,12 +137,12 @@ impl Compiler {
     async fn compile_in(&self, directory: &Path, digest: &Digest, module: &[u8]) -> Result<(), CompileError> {
         let code = CompiledCode::new(directory, digest);
         let (prepared, room) = (code.clone(), module.len() as u64);
-        if blocking(move || prepared.prepare(room)).await.map_err(CompileError::Code)? {
+        if files::at(directory, files::DEADLINE, move || prepared.prepare(room)).await.map_err(CompileError::Code)? {
             return Ok(());
         }
         let run = tokio::time::timeout(WALL, self.run(code.child_directory(), module)).await;
         let run = run.unwrap_or(Err(CompileError::Time));
-        let ended = blocking(move || code.end(run.is_ok()).map(|()| run)).await;
+        let ended = files::at(directory, files::WRITE_DEADLINE, move || code.end(run.is_ok()).map(|()| run)).await;
         ended.map_err(CompileError::Code)?
     }
 
@@ -165,10 +167,6 @@ impl Drop for InMemory {
             memory.end();
         }
     }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 /// The reason why the child failed. It writes it to its standard error.

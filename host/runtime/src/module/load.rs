@@ -96,6 +96,18 @@ pub enum LoadError {
     Lookups(String),
 }
 
+impl LoadError {
+    /// Whether the same module and entry fail again, whenever they are loaded.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Compile(error) => matches!(error, CompileError::TooLarge(_) | CompileError::Refused(_)),
+            Self::Digest { .. } | Self::Link(_) | Self::Plan(_) | Self::Grant(_) | Self::NoRules => true,
+            Self::Start(_) | Self::Panic(_) | Self::Lookups(_) => false,
+        }
+    }
+}
+
 impl Loader {
     /// Creates a loader.
     #[must_use]

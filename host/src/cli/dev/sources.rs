@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::cli::project::{FILE, Project};
-use weir_upstream::DirectoryWatcher;
+use weir_process::WatchedFiles;
 
 /// A state of the sources: size and time of each file.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,8 +17,11 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Reads the state, and reports each change after it.
-    pub(super) fn watch(project: &Project, cases: &Path) -> (DirectoryWatcher, Self) {
-        let watcher = DirectoryWatcher::new(Self::read(project, cases).directories);
+    pub(super) async fn watch(project: &Project, cases: &Path) -> (WatchedFiles, Self) {
+        // The entries of a folder tell of each file in it.
+        let directories = Self::read(project, cases).directories.into_iter();
+        let watcher = WatchedFiles::new(directories.map(|directory| (directory, 0)));
+        watcher.begin().await;
         (watcher, Self::read(project, cases))
     }
 

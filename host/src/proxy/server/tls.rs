@@ -25,9 +25,12 @@ use super::client_trust::ClientTrust;
 use super::client_verifier::ClientVerifier;
 use crate::config::{SecureConfig, ServingCertificate};
 use crate::proxy::metrics::ProxyMetrics;
-use weir_upstream::WatchedFiles;
+use weir_process::WatchedFiles;
 use weir_upstream::clock::CertificateClock;
 use weir_upstream::error_report;
+
+/// The largest file in bytes.
+const MAX_FILE: usize = 4 << 20;
 
 /// A reason why the HTTPS port has no valid TLS configuration. Retryable, because the files may change.
 #[derive(Debug, thiserror::Error)]
@@ -83,11 +86,28 @@ pub enum ServerTlsError {
 #[derive(Debug)]
 pub struct ServerTls {
     source: SecureConfig,
-    /// The certificate of the last [`ServerTls::install`].
-    issued: Mutex<Option<ChainAndKey>>,
+    files: WatchedFiles,
+    installed: Mutex<Installed>,
     config: ArcSwap<ServerConfig>,
     pub(super) trust: Arc<ClientTrust>,
     metrics: Arc<ProxyMetrics>,
+}
+
+/// What a new configuration is made of, beside the files that have changed.
+#[derive(Debug, Default)]
+struct Installed {
+    /// The certificate of the last [`ServerTls::install`].
+    issued: Option<ChainAndKey>,
+    /// The CA bundle for client certificates.
+    client_ca: Vec<u8>,
+}
+
+/// The contents of the files.
+#[derive(Default)]
+struct PemFiles {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Vec<u8>,
 }
 
 /// A configuration, and the verifier of client certificates in it.
@@ -101,12 +121,15 @@ impl ServerTls {
     ///
     /// # Errors
     /// The error names the invalid file.
-    pub fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, ServerTlsError> {
-        let (config, verifier) = read(&source, None, &metrics)?;
+    pub async fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, ServerTlsError> {
+        let files = WatchedFiles::default();
+        let pem = PemFiles::read(&source, &files).await?;
+        let (config, verifier) = configure(&source, &pem, None, &metrics)?;
         let trust = Arc::new(ClientTrust::default());
         trust.replace(verifier);
         let config = ArcSwap::from_pointee(config);
-        Ok(Arc::new(Self { source, issued: Mutex::default(), config, trust, metrics }))
+        let installed = Mutex::new(Installed { issued: None, client_ca: pem.client_ca });
+        Ok(Arc::new(Self { source, files, installed, config, trust, metrics }))
     }
 
     /// Uses an issued certificate, from the next handshake on.
@@ -118,10 +141,11 @@ impl ServerTls {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), ServerTlsError> {
-        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
-        let configured = read(&self.source, Some((chain.clone(), key.clone_key())), &self.metrics)?;
+        let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        let pem = PemFiles { client_ca: installed.client_ca.clone(), ..PemFiles::default() };
+        let configured = configure(&self.source, &pem, Some((chain.clone(), key.clone_key())), &self.metrics)?;
         self.use_from_now_on(configured);
-        *issued = Some((chain, key));
+        installed.issued = Some((chain, key));
         Ok(())
     }
 
@@ -137,34 +161,26 @@ impl ServerTls {
 
     /// Reloads the files when they change. Runs until it is cancelled; cancel-safe.
     pub(in crate::proxy) async fn watch_files(self: Arc<Self>) {
-        let own = match &self.source.certificate {
-            ServingCertificate::Files { certificate, key } => vec![certificate, key],
-            ServingCertificate::Requested => Vec::new(),
-        };
-        let paths: Vec<_> = own.into_iter().chain(&self.source.client_ca).cloned().collect();
-        if paths.is_empty() {
-            return;
-        }
-        let mut files = WatchedFiles::new(paths);
-        // They may have changed since they were loaded.
-        self.reload("loaded");
         loop {
-            files.changed().await;
-            self.reload("reloaded");
+            self.files.changed().await;
+            let pem = PemFiles::read(&self.source, &self.files).await;
+            self.reload(pem);
         }
     }
 
-    fn reload(&self, action: &str) {
-        let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
-        let pair = issued.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
-        match read(&self.source, pair, &self.metrics) {
-            Ok(configured) => {
+    fn reload(&self, pem: Result<PemFiles, ServerTlsError>) {
+        let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        let pair = installed.issued.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
+        let configured = pem.and_then(|pem| Ok((configure(&self.source, &pem, pair, &self.metrics)?, pem.client_ca)));
+        match configured {
+            Ok((configured, client_ca)) => {
                 self.use_from_now_on(configured);
+                installed.client_ca = client_ca;
                 match &self.source.certificate {
                     ServingCertificate::Files { certificate, .. } => {
-                        tracing::info!(certificate = %certificate.display(), "{action} certificate of the HTTPS port");
+                        tracing::info!(certificate = %certificate.display(), "reloaded certificate of the HTTPS port");
                     }
-                    ServingCertificate::Requested => tracing::info!("{action} client CA bundle of the HTTPS port"),
+                    ServingCertificate::Requested => tracing::info!("reloaded client CA bundle of the HTTPS port"),
                 }
             }
             Err(error) => {
@@ -175,9 +191,25 @@ impl ServerTls {
     }
 }
 
+impl PemFiles {
+    /// Reads the files, and follows them.
+    async fn read(source: &SecureConfig, files: &WatchedFiles) -> Result<Self, ServerTlsError> {
+        let mut pem = Self::default();
+        if let ServingCertificate::Files { certificate, key } = &source.certificate {
+            pem.certificate = bytes("--tls-cert-file", certificate, files).await?;
+            pem.key = bytes("--tls-private-key-file", key, files).await?;
+        }
+        if let Some(path) = &source.client_ca {
+            pem.client_ca = bytes("--client-ca-file", path, files).await?;
+        }
+        Ok(pem)
+    }
+}
+
 /// Builds the configuration from the files. `issued` is the certificate if it is a requested one.
-fn read(
+fn configure(
     source: &SecureConfig,
+    pem: &PemFiles,
     issued: Option<ChainAndKey>,
     metrics: &ProxyMetrics,
 ) -> Result<Configured, ServerTlsError> {
@@ -188,7 +220,7 @@ fn read(
         ServingCertificate::Requested => ServerTlsError::Issued(error),
     };
     let pair = match &source.certificate {
-        ServingCertificate::Files { certificate, key } => Some(files(certificate, key)?),
+        ServingCertificate::Files { certificate, key } => Some(chain_and_key(certificate, key, pem)?),
         ServingCertificate::Requested => issued,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -200,7 +232,7 @@ fn read(
         Some(path) => {
             let invalid = |reason: String| ServerTlsError::ClientCa { path: path.clone(), reason };
             let mut roots = RootCertStore::empty();
-            for certificate in certificates("--client-ca-file", path)? {
+            for certificate in certificates("--client-ca-file", path, &pem.client_ca)? {
                 roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
             }
             // A client without a certificate can still use a token.
@@ -231,27 +263,26 @@ fn read(
     Ok((config, verifier))
 }
 
-fn files(certificate: &Path, key: &Path) -> Result<ChainAndKey, ServerTlsError> {
-    let chain = certificates("--tls-cert-file", certificate)?;
-    let flag = "--tls-private-key-file";
-    let key_pem = bytes(flag, key)?;
-    let key = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|source| ServerTlsError::Pem {
-        flag,
+fn chain_and_key(certificate: &Path, key: &Path, pem: &PemFiles) -> Result<ChainAndKey, ServerTlsError> {
+    let chain = certificates("--tls-cert-file", certificate, &pem.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|source| ServerTlsError::Pem {
+        flag: "--tls-private-key-file",
         path: key.to_owned(),
         source,
     })?;
     Ok((chain, key))
 }
 
-fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServerTlsError> {
+fn certificates(flag: &'static str, path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ServerTlsError> {
     let invalid_pem = |source| ServerTlsError::Pem { flag, path: path.to_owned(), source };
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(&bytes(flag, path)?).collect::<Result<_, _>>().map_err(invalid_pem)?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(invalid_pem)?;
     if chain.is_empty() { Err(invalid_pem(pem::Error::NoItemsFound)) } else { Ok(chain) }
 }
 
-fn bytes(flag: &'static str, path: &Path) -> Result<Vec<u8>, ServerTlsError> {
-    std::fs::read(path).map_err(|source| ServerTlsError::File { flag, path: path.to_owned(), source })
+async fn bytes(flag: &'static str, path: &Path, files: &WatchedFiles) -> Result<Vec<u8>, ServerTlsError> {
+    files.add(path, MAX_FILE);
+    let read = files.read_any(path, MAX_FILE).await;
+    read.map_err(|source| ServerTlsError::File { flag, path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -268,27 +299,27 @@ mod tests {
         (certificate, key)
     }
 
-    fn load_error(certificate: &Path, key: &Path, client_ca: Option<PathBuf>) -> String {
+    async fn load_error(certificate: &Path, key: &Path, client_ca: Option<PathBuf>) -> String {
         let files = SecureConfig {
             address: "127.0.0.1:0".parse().unwrap(),
             certificate: ServingCertificate::Files { certificate: certificate.to_owned(), key: key.to_owned() },
             client_ca,
         };
-        match ServerTls::load(files, Arc::default()) {
+        match ServerTls::load(files, Arc::default()).await {
             Ok(_) => String::new(),
             Err(error) => error_report(&error),
         }
     }
 
-    #[test]
-    fn an_error_names_flag_and_file() {
+    #[tokio::test]
+    async fn an_error_names_flag_and_file() {
         let folder = tempfile::tempdir().unwrap();
         let (a, a_key) = pair(folder.path(), "a");
         let (_, b_key) = pair(folder.path(), "b");
         let nothing = folder.path().join("nothing");
         let text = folder.path().join("text");
         std::fs::write(&text, "no PEM").unwrap();
-        assert_eq!(load_error(&a, &a_key, Some(a.clone())), "");
+        assert_eq!(load_error(&a, &a_key, Some(a.clone())).await, "");
         for (certificate, key, ca, words) in [
             (&nothing, &a_key, None, ["--tls-cert-file", "nothing", "No such file"]),
             (&a, &nothing, None, ["--tls-private-key-file", "nothing", "No such file"]),
@@ -298,7 +329,7 @@ mod tests {
             (&a, &a_key, Some(text.clone()), ["--client-ca-file", "text", "PEM"]),
             (&a, &a_key, Some(nothing.clone()), ["--client-ca-file", "nothing", "No such file"]),
         ] {
-            let error = load_error(certificate, key, ca);
+            let error = load_error(certificate, key, ca).await;
             for word in words {
                 assert!(error.contains(word), "no {word:?} in {error:?}");
             }

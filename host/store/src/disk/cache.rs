@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, select_all};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::cluster::{ClusterChanges, ClusterCheck};
@@ -23,6 +23,10 @@ use crate::cache::{ResourceStore, Snapshot};
 
 /// How often the size of changes is compared with the limit while a commit is due.
 const POLL: Duration = Duration::from_millis(50);
+/// How many read at once. Each has a thread, also while the disk hangs.
+const READERS: usize = 8;
+/// The longest read: whoever is first verifies the whole file, which takes a slow disk half a minute.
+const READ_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Stores and values on disk. All failures are reported here: the daemon runs on without what failed.
 pub struct DiskCache {
@@ -40,6 +44,9 @@ pub struct DiskCache {
     commit_bytes: u64,
     opened: Instant,
     identity_wait: Duration,
+    /// The threads that may read, and write.
+    readers: Arc<Semaphore>,
+    writers: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -73,6 +80,8 @@ impl DiskCache {
             changes: watch::Sender::default(),
             doubt: Notify::new(),
             opened: Instant::now(),
+            readers: Arc::new(Semaphore::new(READERS)),
+            writers: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -278,8 +287,11 @@ impl DiskCache {
         self: &Arc<Self>,
         operation: impl FnOnce(&mut DiskState, &[PersistRequest]) -> T + Send + 'static,
     ) -> Option<T> {
+        // Whoever waits does so without a thread: a disk that hangs costs one.
+        let turn = self.writers.clone().acquire_owned().await.ok()?;
         let cache = self.clone();
         let task = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let mut state = lock(&cache.state);
             let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
             let result = operation(&mut state, &requests);
@@ -291,14 +303,16 @@ impl DiskCache {
     }
 
     /// Reads on a thread that may block: from the state, or beside it while it is in use, which may be for as long as the disk
-    /// takes for a write, or not open yet.
+    /// takes for a write, or not open yet. `None` if it does not answer in time.
     async fn read_with<T: Send + 'static>(
         self: &Arc<Self>,
         beside: impl Fn(&Reading) -> Option<T> + Send + 'static,
         operation: impl FnOnce(&mut DiskState) -> Option<T> + Send + 'static,
     ) -> Option<T> {
+        let turn = tokio::time::timeout(READ_DEADLINE, self.readers.clone().acquire_owned()).await.ok()?.ok()?;
         let cache = self.clone();
         let task = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let mut state = loop {
                 let state = cache.state.try_lock().ok();
                 // One that is only read may lack what an earlier release has left.
@@ -321,7 +335,8 @@ impl DiskCache {
             cache.reading.on_disk.update(&state);
             result
         });
-        task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok().flatten()
+        let read = tokio::time::timeout(READ_DEADLINE, task).await.ok()?;
+        read.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok().flatten()
     }
 
     fn requests(&self) -> std::sync::MutexGuard<'_, PersistRequests> {

@@ -5,19 +5,19 @@
 //! New requests use the last credential that loaded. Requests in flight keep their connections. A credential that is not
 //! usable changes nothing and is logged.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use rustls::pki_types::CertificateDer;
+use weir_process::WatchedFiles;
 
 use super::config::without_credential;
 use super::{NodeCredential, Upstream};
 use crate::certificates::CertificateValidity;
 use crate::clock;
 use crate::transport::Transport;
-use crate::{ServerConfig, ServerSource, SetupError, SourceError, WatchedFiles, error_report, jitter};
+use crate::{ServerConfig, ServerSource, SetupError, SourceError, error_report, jitter};
 
 /// The minimum time between two runs of an exec plugin.
 const EXEC_INTERVAL: Duration = Duration::from_secs(5);
@@ -55,14 +55,20 @@ impl Upstream {
     /// The CA certificates that verify API servers now; `None` if they are those of the system, or not readable.
     #[must_use]
     pub fn roots(&self) -> Option<Vec<CertificateDer<'static>>> {
-        self.daemon.load().roots.certificates()
+        self.daemon.load().roots.clone()
     }
-    /// Reloads a credential when one of its files changes, and before that of an exec plugin expires.
+
+    /// Reloads a credential when one of its files changes, and before that of an exec plugin expires. `files` are those of the first
+    /// load.
     ///
     /// Never returns. Cancel safe: a credential is replaced in one step.
-    pub async fn reload_credential(self: Arc<Self>, which: ReloadedCredential, source: ServerSource, first: FirstLoad) {
-        let mut paths: Vec<PathBuf> = source.files();
-        let mut files = WatchedFiles::new(paths.clone());
+    pub async fn reload_credential(
+        self: Arc<Self>,
+        which: ReloadedCredential,
+        source: ServerSource,
+        files: WatchedFiles,
+        first: FirstLoad,
+    ) {
         let mut logged = String::new();
         let (mut renewal, mut first) = match first {
             FirstLoad::Ended(expires) => (expires.map(renewal_before), None),
@@ -76,7 +82,9 @@ impl Upstream {
                         () = files.changed() => {}
                         () = due(renewal) => {}
                     }
-                    source.load().await
+                    // Those that it names may be others now.
+                    files.follow([]);
+                    source.load(&files).await
                 }
             };
             renewal = match &loaded {
@@ -85,39 +93,44 @@ impl Upstream {
                 Err(SourceError::ExecPlugin { .. }) => Some(clock::now() + jitter(2 * EXEC_INTERVAL)),
                 Err(_) => renewal.map(|_| clock::now() + jitter(2 * EXEC_INTERVAL)),
             };
-            if let (ReloadedCredential::Daemon, Ok(loaded)) = (which, &loaded) {
-                self.named_now.store(self.others(&loaded.servers).map(Arc::new));
+            self.take_credential(which, loaded, &mut logged);
+        }
+    }
+
+    /// Uses what was loaded, or says why it cannot. `logged` is the reason that the log has already.
+    pub fn take_credential(
+        &self,
+        which: ReloadedCredential,
+        loaded: Result<ServerConfig, SourceError>,
+        logged: &mut String,
+    ) {
+        if let (ReloadedCredential::Daemon, Ok(loaded)) = (which, &loaded) {
+            self.named_now.store(self.others(&loaded.servers).map(Arc::new));
+        }
+        let result = match (loaded, self.named_now()) {
+            // Connections, probes and metrics belong to the servers known at startup. The credential may be meant for
+            // another cluster, so Weir must not send it to these. The node credential always goes to these servers.
+            (Ok(_), Some(others)) if which == ReloadedCredential::Daemon => {
+                Err(format!("the API server changed to {others}, which requires a restart"))
             }
-            let result = match (loaded, self.named_now()) {
-                // Connections, probes and metrics belong to the servers known at startup. The credential may be meant for
-                // another cluster, so Weir must not send it to these. The node credential always goes to these servers.
-                (Ok(_), Some(others)) if which == ReloadedCredential::Daemon => {
-                    Err(format!("the API server changed to {others}, which requires a restart"))
-                }
-                (Ok(loaded), _) => self.replace(which, &loaded.config).map_err(|error| error_report(&error)),
-                (Err(error), _) => Err(error_report(&error)),
-            };
-            match result {
-                Ok(()) => {
-                    logged.clear();
-                    tracing::info!(identity = ?which, "reloaded credential");
-                }
-                Err(reason) => {
-                    let effect = match self.set_unusable_reason(which, &reason) {
-                        true => "there is none, retrying",
-                        false => "keeping the last valid one",
-                    };
-                    // A plugin may fail for days.
-                    if reason != logged {
-                        tracing::error!(identity = ?which, reason, "cannot reload credential, {effect}");
-                        logged = reason;
-                    }
-                }
+            (Ok(loaded), _) => self.replace(which, &loaded.config).map_err(|error| error_report(&error)),
+            (Err(error), _) => Err(error_report(&error)),
+        };
+        match result {
+            Ok(()) => {
+                logged.clear();
+                tracing::info!(identity = ?which, "reloaded credential");
             }
-            let new_paths = source.files();
-            if new_paths != paths {
-                files = WatchedFiles::new(new_paths.clone());
-                paths = new_paths;
+            Err(reason) => {
+                let effect = match self.set_unusable_reason(which, &reason) {
+                    true => "there is none, retrying",
+                    false => "keeping the last valid one",
+                };
+                // A plugin may fail for days.
+                if reason != *logged {
+                    tracing::error!(identity = ?which, reason, "cannot reload credential, {effect}");
+                    *logged = reason;
+                }
             }
         }
     }

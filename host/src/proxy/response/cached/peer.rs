@@ -4,17 +4,18 @@
 //! A peer is recognized by the client certificate of its node. It gets only what each node's Weir may read by itself, and
 //! only while this node follows the API server: what a third node sent, or what is on disk, is not passed on.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::{Method, Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
-use tokio::io::AsyncReadExt as _;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, node_of_user};
+use weir_process::files;
 use weir_store::is_shared;
 use weir_upstream::Identity;
 
@@ -111,15 +112,22 @@ impl Proxy {
         let artifact = artifact.parse().map_err(|_| StatusError::NotShared)?;
         let modules = self.modules.as_ref().ok_or(StatusError::NoModule)?;
         let file = match modules.arrival(artifact, waits).await {
-            Arrival::Here(file) => tokio::fs::File::open(file).await.map_err(|_| StatusError::NoModule)?,
+            Arrival::Here(file) => file,
             Arrival::Pulling => return Err(StatusError::PeerUnavailable("it is pulling the module")),
             Arrival::Absent => return Err(StatusError::NoModule),
         };
-        let chunks = stream::try_unfold(file, |mut file| async move {
-            let mut chunk = BytesMut::with_capacity(CHUNK);
-            let read = file.read_buf(&mut chunk).await;
-            let read = read.map_err(|error| AbortError::InvalidResponse(error.to_string()))?;
-            Ok((read > 0).then(|| (Frame::data(chunk.freeze()), file)))
+        let folder = files::folder_of(&file).to_owned();
+        let open = move || std::fs::File::open(file);
+        let file = files::at(&folder, files::DEADLINE, open).await.map_err(|_| StatusError::NoModule)?;
+        let chunks = stream::try_unfold((file, folder), |(file, folder)| async move {
+            let read = move || {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                (&file).take(CHUNK as u64).read_to_end(&mut chunk)?;
+                Ok((chunk, file))
+            };
+            let read = files::at(&folder, files::DEADLINE, read).await;
+            let (chunk, file) = read.map_err(|error| AbortError::InvalidResponse(error.to_string()))?;
+            Ok((!chunk.is_empty()).then(|| (Frame::data(Bytes::from(chunk)), (file, folder))))
         });
         Ok(Response::new(StreamBody::new(chunks).boxed_unsync()))
     }

@@ -1,0 +1,17 @@
+//! Work on files. A file system may stop answering at any time (NFS, CephFS, a failing disk), so nothing that serves waits for one:
+//! [`files`] is the one place from which the daemon reads, writes and stats, and [`WatchedFiles`] follows files for changes.
+//!
+//! Each module may use the modules of the lines below it:
+//!
+//! ```text
+//! watched_files    what of a set of files has changed, by content, and never half a file
+//! folder           the files of one folder, and the events of their file system
+//! trail, files     the links on the way to a file; file work with a deadline
+//! ```
+
+pub mod files;
+mod folder;
+mod trail;
+mod watched_files;
+
+pub use watched_files::{FileRead, WatchedFiles};

@@ -1,0 +1,293 @@
+//! Follows files for changes: configuration, modules, certificates, tokens. What counts is their content, not how it came there:
+//! written in place, renamed, behind a link or a folder that was swapped, as kubelet does it.
+//!
+//! Events wake it. As they can get lost, it looks at all files every few seconds as well, and compares what they contain with what
+//! its owner has. Memory: a digest for each file.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::files::{self, DEADLINE, folder_of};
+use crate::folder::{Folder, Look, QUIET};
+
+/// The time without an event after which events are over. One swap of a link causes many.
+const DEBOUNCE: Duration = Duration::from_millis(10);
+/// The longest wait for that.
+const MAX_DEBOUNCE: Duration = Duration::from_millis(100);
+/// The time between two looks while no event tells of a change, and where events are not to be had.
+const SCAN: Duration = Duration::from_secs(5);
+const SCAN_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
+/// After this many scans the content is compared of files that look unchanged.
+const THOROUGH: u32 = 12;
+/// How long a read waits for who is writing the file.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After this time a file that somebody is writing is worth a line.
+const LONG: Duration = Duration::from_secs(10);
+
+/// The digest of nothing, which no file has.
+const NOTHING: u64 = 0;
+
+/// Files that are followed. Clones follow the same.
+#[derive(Debug, Clone, Default)]
+pub struct WatchedFiles {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    wake: Arc<Notify>,
+    files: Mutex<BTreeMap<PathBuf, Followed>>,
+    folders: Mutex<BTreeMap<PathBuf, Arc<Mutex<Folder>>>>,
+    /// Whether something may have changed that was not looked at. It survives that the future of a look is dropped.
+    is_pending: AtomicBool,
+    scan: Mutex<Scan>,
+}
+
+#[derive(Debug, Default)]
+struct Scan {
+    /// When to look without an event; `None`: now.
+    next: Option<Instant>,
+    number: u32,
+}
+
+#[derive(Debug)]
+struct Followed {
+    limit: usize,
+    /// The digest of what the owner has. `None` before the first look.
+    known: Option<u64>,
+    /// Since when somebody is writing it, and whether the log has that.
+    written: Option<(Instant, bool)>,
+}
+
+/// What was read of a file.
+#[derive(Debug)]
+pub enum FileRead {
+    /// All of it.
+    Complete(Vec<u8>),
+    /// Nothing: somebody is writing it.
+    BeingWritten,
+}
+
+impl WatchedFiles {
+    /// Follows these files, and each up to so many bytes. What they contain at the first look is what their owner has.
+    #[must_use]
+    pub fn new(files: impl IntoIterator<Item = (PathBuf, usize)>) -> Self {
+        let this = Self::default();
+        this.follow(files);
+        this
+    }
+
+    /// Looks at all files for the first time: what they contain now is what their owner has.
+    pub async fn begin(&self) {
+        self.shared.look().await;
+    }
+
+    /// Follows these files from now on, and no others. What is known of one that was followed before stays.
+    pub fn follow(&self, files: impl IntoIterator<Item = (PathBuf, usize)>) {
+        let mut followed = self.shared.files();
+        let mut before = std::mem::take(&mut *followed);
+        let new = |limit| Followed { limit, known: None, written: None };
+        followed.extend(files.into_iter().map(|(path, limit)| {
+            let known = before.remove(&path).unwrap_or_else(|| new(limit));
+            (path, Followed { limit, ..known })
+        }));
+        let is_used = |folder: &PathBuf| followed.keys().any(|path| folder_of(path) == folder);
+        self.shared.folders().retain(|folder, _| is_used(folder));
+        drop(followed);
+        self.shared.scan().next = None;
+        self.shared.wake.notify_one();
+    }
+
+    /// Follows a file as well.
+    pub fn add(&self, path: &Path, limit: usize) {
+        let new = Followed { limit, known: None, written: None };
+        self.shared.files().entry(path.to_owned()).or_insert(new);
+        self.shared.scan().next = None;
+        self.shared.wake.notify_one();
+    }
+
+    /// Reads a file of at most `limit` bytes as it is. From now on that is what its owner has: if somebody is writing it, it changes
+    /// when that ends. For what cannot wait, and proves by itself that it is whole.
+    ///
+    /// # Errors
+    /// Those of [`files::read`].
+    pub async fn read_any(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        let file = path.to_owned();
+        let read = move || Ok(Folder::read_any(&file, limit));
+        match files::at(folder_of(path), DEADLINE, read).await {
+            Ok((digest, content)) => {
+                self.shared.know(path, digest);
+                content
+            }
+            Err(error) => Err(self.shared.has_nothing(path, error)),
+        }
+    }
+
+    /// Reads a file of at most `limit` bytes. From now on that is what its owner has, if it is followed. It waits for who is writing
+    /// it, but not long.
+    ///
+    /// # Errors
+    /// Those of [`files::read`].
+    pub async fn read(&self, path: &Path, limit: usize) -> io::Result<FileRead> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (folder, file) = (self.shared.folder(folder_of(path)), path.to_owned());
+            let read = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).read(&file, limit));
+            match files::at(folder_of(path), DEADLINE, read).await {
+                Ok(Some((digest, content))) => {
+                    self.shared.know(path, digest);
+                    return content.map(FileRead::Complete);
+                }
+                Ok(None) if Instant::now() < deadline => sleep(QUIET / 4).await,
+                Ok(None) => {
+                    self.shared.know(path, NOTHING);
+                    return Ok(FileRead::BeingWritten);
+                }
+                Err(error) => return Err(self.shared.has_nothing(path, error)),
+            }
+        }
+    }
+
+    /// Resolves when a file that nobody is writing contains something else than its owner has. For one task at a time. Cancel-safe:
+    /// no change is lost.
+    pub async fn changed(&self) {
+        let shared = &*self.shared;
+        loop {
+            if !shared.is_pending.load(Ordering::Relaxed) {
+                tokio::select! {
+                    () = shared.wake.notified() => {}
+                    () = shared.scan_is_due() => {}
+                }
+                shared.is_pending.store(true, Ordering::Relaxed);
+            }
+            let deadline = Instant::now() + MAX_DEBOUNCE;
+            while Instant::now() < deadline && timeout(DEBOUNCE, shared.wake.notified()).await.is_ok() {}
+            if shared.look().await {
+                return;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Followed>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folders(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<Mutex<Folder>>>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the owner of a file has.
+    fn know(&self, path: &Path, digest: u64) {
+        if let Some(followed) = self.files().get_mut(path) {
+            followed.known = Some(digest);
+        }
+    }
+
+    /// Notes that the owner of a file has not got it, so that it has changed as soon as it can be read.
+    fn has_nothing(&self, path: &Path, error: io::Error) -> io::Error {
+        self.know(path, NOTHING);
+        error
+    }
+
+    fn scan(&self) -> MutexGuard<'_, Scan> {
+        self.scan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self, path: &Path) -> Arc<Mutex<Folder>> {
+        let new = || Arc::new(Mutex::new(Folder::new(path, self.wake.clone())));
+        self.folders().entry(path.to_owned()).or_insert_with(new).clone()
+    }
+
+    async fn scan_is_due(&self) {
+        loop {
+            let next = self.scan().next;
+            match next {
+                Some(next) if next > Instant::now() => sleep_until(next).await,
+                _ => return,
+            }
+        }
+    }
+
+    /// Looks at all files, and returns as soon as one has changed.
+    async fn look(&self) -> bool {
+        let is_thorough = {
+            let mut scan = self.scan();
+            let is_scan = scan.next.is_none_or(|next| next <= Instant::now());
+            scan.number = scan.number.wrapping_add(u32::from(is_scan));
+            is_scan && scan.number.is_multiple_of(THOROUGH)
+        };
+        let mut by_folder: BTreeMap<PathBuf, Vec<_>> = BTreeMap::new();
+        for (path, followed) in &*self.files() {
+            by_folder.entry(folder_of(path).to_owned()).or_default().push((path.clone(), followed.limit));
+        }
+        let looks = by_folder.into_iter().map(|(place, files)| {
+            let folder = self.folder(&place);
+            async move {
+                let look = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).look(&files, is_thorough));
+                files::at(&place, DEADLINE, look).await
+            }
+        });
+        let mut looks: FuturesUnordered<_> = looks.collect();
+        self.scan().next = Some(Instant::now() + SCAN);
+        while let Some(look) = looks.next().await {
+            // A folder that hangs is reported by `files`.
+            let Ok((looks_at, has_events)) = look else { continue };
+            if !has_events {
+                self.look_again(SCAN_WITHOUT_EVENTS);
+            }
+            if self.merge(looks_at) {
+                // The others are looked at the next time.
+                self.is_pending.store(!looks.is_empty(), Ordering::Relaxed);
+                return true;
+            }
+        }
+        self.is_pending.store(false, Ordering::Relaxed);
+        false
+    }
+
+    /// Looks again after this time at the latest.
+    fn look_again(&self, after: Duration) {
+        let at = Instant::now() + after;
+        let mut scan = self.scan();
+        scan.next = Some(scan.next.map_or(at, |next| next.min(at)));
+    }
+
+    /// Notes what a look has found. Returns whether a file has changed.
+    fn merge(&self, looks: Vec<(PathBuf, Look)>) -> bool {
+        let mut has_changed = false;
+        let mut files = self.files();
+        for (path, look) in looks {
+            let Some(followed) = files.get_mut(&path) else { continue };
+            match look {
+                Look::Complete(digest) => {
+                    has_changed |= followed.known.is_some_and(|known| known != digest);
+                    followed.known = Some(digest);
+                    followed.written = None;
+                }
+                Look::BeingWritten => {
+                    // What it will contain is news to its owner.
+                    followed.known.get_or_insert(NOTHING);
+                    self.look_again(QUIET);
+                    let (since, is_told) = followed.written.get_or_insert((Instant::now(), false));
+                    if since.elapsed() >= LONG && !*is_told {
+                        *is_told = true;
+                        let path = path.display();
+                        tracing::warn!(%path, time = ?since.elapsed(), "a file is still being written: what was read of it last counts");
+                    }
+                }
+            }
+        }
+        has_changed
+    }
+}

@@ -1,0 +1,257 @@
+//! What may change while an attempt is being made: the configuration, the modules that it names, the Node.
+//!
+//! An attempt goes on to its end, whatever changes, and however often: changes during it lead to exactly one more. So a change is in
+//! force after at most the attempt at hand and the next one. Two kinds of change wait for neither: one that leaves nothing of
+//! use in what is being loaded ends the attempt, and what only turns filters off does so at once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+use weir_process::WatchedFiles;
+use weir_runtime::{Filter, FilterEntry, ModuleSource, Serving};
+
+use super::Reloader;
+use super::last_good::SourcedConfiguration;
+use super::selection::{LeftOut, Selected, select};
+use super::source::{MAX_MANIFEST, SourceState, read};
+use crate::config::{ConfigSource, Configuration};
+use crate::node_facts::NodeState;
+
+/// Follows what an attempt depends on.
+pub(super) struct Changes {
+    pub(super) source: ConfigSource,
+    pub(super) files: WatchedFiles,
+    pub(super) state: watch::Receiver<SourceState>,
+    pub(super) node: watch::Receiver<NodeState>,
+}
+
+/// What the last attempt tried, and is trying: for who decides whether it goes on.
+#[derive(Debug, Clone, Default)]
+pub struct LastTried(Arc<Mutex<Tried>>);
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tried {
+    /// The filters of the configuration that are for this node.
+    pub(super) entries: Vec<FilterEntry>,
+    /// The module that is being loaded.
+    pub(super) loading: Option<ModuleSource>,
+}
+
+/// What a change makes of an attempt.
+pub(super) enum Effect {
+    /// It goes on.
+    None,
+    /// Nobody wants any more what it is loading.
+    Obsolete,
+    /// These filters of the active ones stay, and the others go at once.
+    Off(TurnedOff),
+}
+
+/// What stays after filters were turned off.
+pub(super) struct TurnedOff {
+    pub(super) configuration: Configuration,
+    pub(super) left_out: Vec<LeftOut>,
+    pub(super) stays: Vec<Arc<Filter>>,
+}
+
+impl LastTried {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Tried> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Changes {
+    /// Begins to follow: what is there now is what the next attempt sees.
+    pub(super) fn begin(&mut self) {
+        self.state.mark_unchanged();
+        self.node.mark_unchanged();
+    }
+
+    /// Resolves after a change. Cancel-safe.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            () = self.files.changed() => {}
+            Ok(()) = self.state.changed() => {}
+            Ok(()) = self.node.changed() => {}
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Makes an attempt. Returns how it ended, unless a change has ended it, and whether anything has changed meanwhile.
+    pub(super) async fn during<T>(
+        &mut self,
+        attempt: impl Future<Output = T>,
+        tried: &LastTried,
+        serving: &watch::Receiver<Serving>,
+    ) -> (Option<T>, bool) {
+        tokio::pin!(attempt);
+        let mut has_changed = false;
+        loop {
+            tokio::select! {
+                result = &mut attempt => return (Some(result), has_changed),
+                () = self.next() => has_changed = true,
+            }
+            let effect = tokio::select! {
+                result = &mut attempt => return (Some(result), true),
+                effect = self.effect(tried, serving) => effect,
+            };
+            // What turns filters off does so at the beginning of the next attempt.
+            if !matches!(effect, Effect::None) {
+                return (None, true);
+            }
+        }
+    }
+
+    /// Returns what the present state makes of an attempt that has tried this.
+    pub(super) async fn effect(&self, tried: &LastTried, serving: &watch::Receiver<Serving>) -> Effect {
+        let active = match &*serving.borrow() {
+            Serving::Live(set) => set.filters().to_vec(),
+            Serving::Unknown | Serving::Pending(_) => Vec::new(),
+        };
+        let tried = tried.lock().clone();
+        let Some(configuration) = self.newest().await else { return Effect::None };
+        let node = self.node.borrow().clone();
+        let (here, left_out, is_off) = match select(&configuration, &node) {
+            Ok(Selected::Filters(here, left_out)) => (here.into_owned(), left_out, false),
+            Ok(Selected::Off(none, left_out)) => (none, left_out, true),
+            Ok(Selected::Unknown) | Err(_) => return Effect::None,
+        };
+        let is_named = |filter: &Filter| here.filters.iter().any(|entry| entry.name.as_str() == &**filter.name());
+        let only_removes = here.filters.iter().all(|entry| tried.entries.contains(entry));
+        let was_removed = |filter: &Filter| {
+            !is_named(filter) && tried.entries.iter().any(|entry| entry.name.as_str() == &**filter.name())
+        };
+        let stays: Vec<_> =
+            active.iter().filter(|filter| !is_off && !(only_removes && was_removed(filter))).cloned().collect();
+        if stays.len() < active.len() {
+            return Effect::Off(TurnedOff { configuration: here, left_out, stays });
+        }
+        let is_wanted = |module: &ModuleSource| here.filters.iter().any(|entry| entry.module == *module);
+        if tried.loading.as_ref().is_some_and(|module| !is_wanted(module)) { Effect::Obsolete } else { Effect::None }
+    }
+
+    /// The configuration now, if it is valid and names a set.
+    async fn newest(&self) -> Option<Arc<SourcedConfiguration>> {
+        let state = match &self.source {
+            ConfigSource::File(path) => read(path, &self.files).await?,
+            ConfigSource::ConfigMap { .. } => self.state.borrow().clone(),
+        };
+        match state {
+            SourceState::Valid(configuration) if configuration.absent.is_none() => Some(configuration),
+            _ => None,
+        }
+    }
+}
+
+impl Reloader {
+    /// Turns filters off that the configuration does not name any more, before the rest of it is loaded.
+    pub(super) fn turn_off(&self, turned_off: TurnedOff) {
+        let TurnedOff { configuration, left_out, stays } = turned_off;
+        self.status.left_out(left_out);
+        let (source, before) = (self.source.to_string(), self.active());
+        self.apply(&source, &configuration, before.as_deref(), Arc::default(), stays, Instant::now());
+    }
+
+    /// Follows the files of a configuration.
+    pub(super) fn follow(&self, configuration: Option<&Configuration>) {
+        let source = self.source.file().map(|path| (path.clone(), MAX_MANIFEST));
+        self.modules.follow(source, configuration);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::node_facts::NodeFacts;
+
+    /// The time of an attempt.
+    const ATTEMPT: Duration = Duration::from_secs(6);
+    /// The time between two changes.
+    const BUSY: Duration = Duration::from_secs(2);
+
+    struct Situation {
+        changes: Changes,
+        tried: LastTried,
+        state: watch::Sender<SourceState>,
+        node: watch::Sender<NodeState>,
+        serving: watch::Receiver<Serving>,
+    }
+
+    fn state(filters: &str) -> SourceState {
+        let data = [("filters.yaml".to_owned(), format!("filters: [{filters}]"))].into();
+        let map = ConfigMap { data: Some(data), ..ConfigMap::default() };
+        SourcedConfiguration::of_api_server("ConfigMap", Some(map)).into()
+    }
+
+    /// An attempt that loads the module of the filter `slow`, which is not active yet.
+    fn situation() -> Situation {
+        let (state, states) = watch::channel(state("{name: a}, {name: slow}"));
+        let (node, nodes) = watch::channel(NodeState::Known(NodeFacts::default()));
+        let SourceState::Valid(configuration) = &*state.borrow() else { panic!("it is valid") };
+        let tried = LastTried::default();
+        let entries = configuration.filters.clone();
+        *tried.lock() = Tried { loading: Some(entries[1].module.clone()), entries };
+        let source = ConfigSource::ConfigMap { namespace: "n".to_owned(), name: "n".to_owned() };
+        let changes = Changes { source, files: WatchedFiles::default(), state: states, node: nodes };
+        Situation { changes, tried, state: state.clone(), node, serving: watch::channel(Serving::Unknown).1 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_goes_on_to_its_end_however_often_something_changes_and_one_more_follows() {
+        let Situation { mut changes, tried, state: sender, serving, node: _node } = situation();
+        let busy = tokio::spawn(async move {
+            for limit in 1..20 {
+                sleep(BUSY).await;
+                sender.send_replace(state(&format!("{{name: a, limits: {{time: {limit}ms}}}}, {{name: slow}}")));
+            }
+            (Instant::now(), sender)
+        });
+        let mut ends = Vec::new();
+        loop {
+            changes.begin();
+            let (ended, has_changed) = changes.during(sleep(ATTEMPT), &tried, &serving).await;
+            assert!(ended.is_some(), "none is given up");
+            ends.push(Instant::now());
+            if !has_changed {
+                break;
+            }
+        }
+        let (last_change, _sender) = busy.await.unwrap();
+        let in_force = ends.iter().find(|end| **end - ATTEMPT >= last_change).expect("one attempt has seen it");
+        assert!(*in_force - last_change <= 2 * ATTEMPT, "{:?}", *in_force - last_change);
+        assert_eq!(in_force, ends.last().unwrap(), "exactly one more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_ends_when_nobody_wants_what_it_loads() {
+        let off = NodeState::Known(NodeFacts { is_off: true, ..NodeFacts::default() });
+        for (filters, switch, ends) in [
+            (Some("{name: a}"), None, true),
+            (Some("{name: a}, {name: other}"), None, true),
+            (None, Some(off), true),
+            (Some("{name: slow}"), None, false),
+            (Some("{name: a, nonsense: 1}"), None, false),
+        ] {
+            let Situation { mut changes, tried, state: sender, serving, node } = situation();
+            let began = Instant::now();
+            let change = async {
+                sleep(BUSY).await;
+                if let Some(filters) = filters {
+                    sender.send_replace(state(filters));
+                }
+                if let Some(switch) = switch {
+                    node.send_replace(switch);
+                }
+            };
+            let ((ended, has_changed), ()) = tokio::join!(changes.during(sleep(ATTEMPT), &tried, &serving), change);
+            assert_eq!((ended.is_none(), has_changed), (ends, true), "{filters:?}");
+            assert_eq!(began.elapsed(), if ends { BUSY } else { ATTEMPT }, "{filters:?}");
+        }
+    }
+}
