@@ -115,10 +115,8 @@ impl Files {
     }
 }
 
-#[tokio::test]
-async fn half_a_configuration_file_is_not_read_before_it_is_closed() {
-    let (server, files) = (edge().await, Files::new());
-    let weir = files.start(&server).await;
+/// Writes half a configuration file, waits for two scans, and writes the rest. The module of the first filter has this number before.
+async fn is_written_slowly(weir: &Daemon, files: &Files, number: u8) {
     let text = manifest(&filters(&["two", "one"]));
     // A valid list without its last filter.
     let half = text.find("      - name: one").unwrap();
@@ -126,15 +124,32 @@ async fn half_a_configuration_file_is_not_read_before_it_is_closed() {
     file.write_all(&text.as_bytes()[..half]).unwrap();
     file.sync_all().unwrap();
     // Something else changes, and is loaded with the configuration in force.
-    let begun = files.put_module("one", 1);
-    comes_into_force(&weir, &[("one", 1), ("two", 0)], begun, SOON, "another trigger").await;
+    let begun = files.put_module("one", number + 1);
+    // It may be waited a moment for the writer.
+    comes_into_force(weir, &[("one", number + 1), ("two", 0)], begun, 5 * SOON, "another trigger").await;
     while begun.elapsed() < SCANNED + SOON {
-        assert_eq!(in_force(&weir).await, expected(&[("one", 1), ("two", 0)]), "half a file is in force");
+        assert_eq!(in_force(weir).await, expected(&[("one", number + 1), ("two", 0)]), "half a file is in force");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     file.write_all(&text.as_bytes()[half..]).unwrap();
     drop(file);
-    comes_into_force(&weir, &[("two", 0), ("one", 1)], Instant::now(), SOON, "closed").await;
+    comes_into_force(weir, &[("two", 0), ("one", number + 1)], Instant::now(), SOON, "closed").await;
+}
+
+#[tokio::test]
+async fn half_a_configuration_file_is_not_read_before_it_is_closed() {
+    let (server, files) = (edge().await, Files::new());
+    let weir = files.start(&server).await;
+    let begun = files.put_module("one", 1);
+    comes_into_force(&weir, &[("one", 1), ("two", 0)], begun, SOON, "a first change").await;
+    is_written_slowly(&weir, &files, 1).await;
+}
+
+#[tokio::test]
+async fn half_a_configuration_file_is_not_read_right_after_the_start_either() {
+    let (server, files) = (edge().await, Files::new());
+    let weir = files.start(&server).await;
+    is_written_slowly(&weir, &files, 0).await;
 }
 
 /// Writes other content of the same length, with the same time of modification, and causes no event at the mount.

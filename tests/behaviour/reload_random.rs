@@ -296,7 +296,12 @@ impl Site {
         let Ok(file) = File::options().write(true).open(path) else { return };
         let length = file.metadata().unwrap().len();
         match operation {
-            Truncate => file.set_len(random.pick(&[0, length / 2])).unwrap(),
+            Truncate => {
+                // The middle of a configuration's first entry, too: what is left names no filter.
+                let name = fs::read(path).unwrap().windows(7).position(|bytes| bytes == b"- name:");
+                let entry = name.map_or(0, |at| at as u64 + 7);
+                file.set_len(random.pick(&[0, length / 3, entry])).unwrap();
+            }
             Touch => file.set_modified(SystemTime::now()).unwrap(),
             _ => file.set_permissions(Permissions::from_mode(random.pick(&[0o600, 0o644, 0o755]))).unwrap(),
         }
