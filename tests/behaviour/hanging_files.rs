@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use weir_apiserver::{ApiServer, Recorded};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
@@ -147,7 +148,8 @@ impl Site {
         for path in [SERVICES, "/api/v1/services?resourceVersion=0"] {
             let client = weir.client("kube-proxy");
             let names = tokio::time::timeout(ANSWER, client.names(path)).await;
-            assert_eq!(names.expect("an answer in time"), FILTERED, "{path}");
+            let names = names.unwrap_or_else(|_| panic!("no answer to {path} within {ANSWER:?}\n{}", weir.log_text()));
+            assert_eq!(names, FILTERED, "{path}");
         }
         let secure = Client::naming(&weir.secure_url().await, "tool", self.secure.pem(), "localhost");
         assert_eq!(in_time(&secure, "/api/v1/nodes").await, 200);
@@ -161,6 +163,11 @@ impl Site {
         }
         let begun = Instant::now();
         while begun.elapsed() < SCANS {
+            // Something to keep on disk.
+            let label = json!({"n": format!("{:?}", begun.elapsed())});
+            self.server
+                .store()
+                .edit("v1", "Service", "default", "web", |web| web["metadata"]["labels"] = label.clone());
             self.answers().await;
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
