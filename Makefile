@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -232,6 +232,10 @@ kills: build ## a daemon killed CYCLES=n times while changes get to its disk, an
 LIVES ?= 1000
 lives: build ## LIVES=n random lives of one cache directory: starts under right and wrong circumstances serve what was committed; SEED=n, from a failed run
 	WEIR_LIVES=$(LIVES) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test behaviour lives -- --ignored --nocapture
+
+SEQUENCES ?= 10000
+file-operations: build ## SEQUENCES=n random sequences of operations on the files of modules and configuration: what is on disk is in force within a second; SEED=n, from a failed run
+	WEIR_SEQUENCES=$(SEQUENCES) WEIR_SEED=$(SEED) cargo test --release --locked $(HOST) --test behaviour reload_random -- --nocapture
 
 MINUTES ?= 10
 soak: build ## a hundred clients come and go for MINUTES=n while filters are reloaded; the daemon's memory stays flat

@@ -29,6 +29,7 @@ mod behaviour {
     mod forms;
     mod forward;
     mod get;
+    mod hanging_files;
     mod history_cost;
     mod identity;
     mod kills;
@@ -53,6 +54,8 @@ mod behaviour {
     mod registries;
     mod relays;
     mod reload;
+    mod reload_files;
+    mod reload_random;
     mod resend;
     mod roll_out;
     mod secure;

@@ -11,7 +11,7 @@ mod history;
 mod model;
 mod moves;
 mod play;
-mod random;
+pub(super) mod random;
 mod run;
 mod shrink;
 mod site;
@@ -34,7 +34,7 @@ const SHRINK: u64 = 80;
 
 static DONOR: OnceCell<Donor> = OnceCell::const_new();
 
-fn number(name: &str) -> Option<u64> {
+pub(super) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().filter(|text| !text.is_empty()).map(|text| text.parse().unwrap())
 }
 

@@ -28,6 +28,9 @@ pub struct Setup {
     network: Option<String>,
     open_files: Option<(u32, u32)>,
     uid: Option<u32>,
+    directory: Option<PathBuf>,
+    has_file_events: bool,
+    is_log_read: bool,
 }
 
 /// A running daemon. Dropping it kills the process.
@@ -74,8 +77,23 @@ impl Setup {
     fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("modules")).unwrap();
-        let (program, arguments, environment) = (built::weir(), Vec::new(), Vec::new());
-        Self { program, arguments, environment, folder, socket: None, network: None, open_files: None, uid: None }
+        Self::of(built::weir(), folder)
+    }
+
+    fn of(program: PathBuf, folder: tempfile::TempDir) -> Self {
+        Self {
+            program,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            folder,
+            socket: None,
+            network: None,
+            open_files: None,
+            uid: None,
+            directory: None,
+            has_file_events: true,
+            is_log_read: true,
+        }
     }
 
     fn upstream(flag: &str, value: &str) -> Self {
@@ -245,6 +263,27 @@ impl Setup {
         self
     }
 
+    /// Starts the daemon in this directory.
+    #[must_use]
+    pub fn directory(mut self, path: &Path) -> Self {
+        self.directory = Some(path.to_owned());
+        self
+    }
+
+    /// Starts the daemon in a user namespace that may have no inotify watches.
+    #[must_use]
+    pub fn without_file_events(mut self) -> Self {
+        self.has_file_events = false;
+        self
+    }
+
+    /// Nobody reads the daemon's log once it listens, and the pipe stays open.
+    #[must_use]
+    pub fn unread(mut self) -> Self {
+        self.is_log_read = false;
+        self
+    }
+
     /// Passes a socket to the daemon, as systemd does.
     #[must_use]
     pub fn socket(mut self, socket: TcpListener) -> Self {
@@ -278,6 +317,13 @@ impl Setup {
                 command.args(["-c", &script]).arg(&this.program).stdin(Stdio::null());
                 command
             }
+            None if !this.has_file_events => {
+                let mut command = Command::new("unshare");
+                let script = r#"echo 0 >/proc/sys/user/max_inotify_watches && exec "$0" "$@""#;
+                command.args(["--user", "--map-root-user", "/bin/sh", "-c", script]).arg(&this.program);
+                command.stdin(Stdio::null());
+                command
+            }
             None => {
                 let mut command = Command::new(&this.program);
                 command.stdin(Stdio::null());
@@ -293,6 +339,9 @@ impl Setup {
         };
         if let Some(uid) = this.uid {
             command.uid(uid).gid(uid);
+        }
+        if let Some(directory) = &this.directory {
+            command.current_dir(directory);
         }
         let mut child = command
             .arg("serve")
@@ -313,9 +362,13 @@ impl Setup {
                 if std::env::var_os("WEIR_TEST_LOG").is_some() {
                     eprintln!("{line}");
                 }
+                let is_last = !this.is_log_read && line.contains("proxy listens");
                 let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
                 sink.lock().unwrap().push(value);
                 count.send_modify(|count| *count += 1);
+                if is_last {
+                    std::future::pending::<()>().await;
+                }
             }
         });
         let mut daemon = Daemon {
@@ -394,9 +447,27 @@ impl Daemon {
     /// Resident memory in MiB.
     #[must_use]
     pub fn resident(&self) -> f64 {
+        self.memory("VmRSS:")
+    }
+
+    fn memory(&self, name: &str) -> f64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+
+    /// The most resident memory that it has had, in MiB, since [`Daemon::forget_peak`].
+    #[must_use]
+    pub fn peak(&self) -> f64 {
+        self.memory("VmHWM:")
+    }
+
+    /// Lets the peak of resident memory begin with what it is now.
+    ///
+    /// # Panics
+    /// If this process may not: only root may do so for a daemon of another user.
+    pub fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.id()), "5").unwrap();
     }
 
     /// The number of its open files.
@@ -496,6 +567,14 @@ impl Daemon {
         }
     }
 
+    /// The warnings and errors of the log at and after line `from`, without their times.
+    #[must_use]
+    pub fn warnings_after(&self, from: usize) -> Vec<String> {
+        let log = self.log.lock().unwrap();
+        let warnings = log.iter().skip(from).filter(|line| line["level"] == "WARN" || line["level"] == "ERROR");
+        warnings.map(|line| line["fields"].to_string()).collect()
+    }
+
     /// The whole log as text.
     #[must_use]
     pub fn log_text(&self) -> String {
@@ -552,16 +631,8 @@ impl Daemon {
     }
 
     fn into_setup(self) -> Setup {
-        Setup {
-            program: self.program,
-            arguments: self.arguments,
-            environment: self.environment,
-            folder: self.folder,
-            socket: None,
-            network: self.network,
-            open_files: None,
-            uid: None,
-        }
+        let setup = Setup::of(self.program, self.folder);
+        Setup { arguments: self.arguments, environment: self.environment, network: self.network, ..setup }
     }
 
     /// Sends SIGTERM and waits; returns the exit code.

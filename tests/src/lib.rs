@@ -21,6 +21,7 @@ pub mod collector;
 pub mod daemon;
 pub mod edge;
 pub mod guests;
+pub mod hanging_folder;
 pub mod link;
 pub mod machine;
 pub mod network;

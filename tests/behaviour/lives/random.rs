@@ -2,13 +2,13 @@
 
 use crate::behaviour::kills::random;
 
-pub(super) struct Random {
+pub(in crate::behaviour) struct Random {
     seed: u64,
     drawn: u64,
 }
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::behaviour) fn new(seed: u64) -> Self {
         Self { seed: random(seed), drawn: 0 }
     }
 
@@ -17,21 +17,21 @@ impl Random {
         random(self.seed.wrapping_add(self.drawn))
     }
 
-    pub(super) fn number(&mut self) -> u16 {
+    pub(in crate::behaviour) fn number(&mut self) -> u16 {
         (self.next() >> 40) as u16
     }
 
     /// A number below this one.
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub(in crate::behaviour) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap() % end
     }
 
     /// Whether one of so many cases occurs.
-    pub(super) fn one_in(&mut self, cases: usize) -> bool {
+    pub(in crate::behaviour) fn one_in(&mut self, cases: usize) -> bool {
         self.below(cases) == 0
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(in crate::behaviour) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 }
