@@ -306,10 +306,10 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         _ = terminate.recv() => tracing::info!("received SIGTERM, stopping"),
     }
     // Stores and lookups end with their tasks, so what they have is committed before.
-    flush_disk(disk.as_ref()).await;
+    let until = flush_disk(disk.as_ref()).await;
     // Connections end within the drain timeout. The rest is for tasks that end after them.
     let drained = tasks.drain(config.drain + Duration::from_millis(500)).await;
-    close_disk(disk, time_file).await;
+    close_disk(disk, time_file, until).await;
     if drained {
         tracing::info!("stopped");
     } else {

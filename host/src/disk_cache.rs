@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
+use tokio::time::Instant;
 use tracing::Instrument;
 use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics};
 use weir_upstream::{BackOff, Connectivity, Tasks, error_report, jitter};
@@ -22,9 +23,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The delays between failed requests.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(60);
-/// The longest time that the last commit may take when the daemon stops.
+/// The longest time that commits may take when the daemon stops, that of requests included.
 const FLUSH: Duration = Duration::from_secs(5);
-/// The same before requests end.
+/// The longest one before requests end, and the shortest after that.
 const FIRST_FLUSH: Duration = Duration::from_secs(1);
 
 /// Starts the tasks of the cache; `None` if nothing is cached on disk.
@@ -50,17 +51,20 @@ pub(crate) fn open_disk(
     Some(disk)
 }
 
-/// Commits what has changed so far, if the disk is quick enough.
-pub(crate) async fn flush_disk(disk: Option<&Arc<DiskCache>>) {
+/// Commits what has changed so far, if the disk is quick enough. Returns until when the last commit may take.
+pub(crate) async fn flush_disk(disk: Option<&Arc<DiskCache>>) -> Instant {
+    let until = Instant::now() + FLUSH;
     if let Some(disk) = disk
         && tokio::time::timeout(FIRST_FLUSH, disk.flush()).await.is_err()
     {
         tracing::warn!(file = disk.file(), timeout = ?FIRST_FLUSH, "the disk is slow: requests end before the last changes are on it");
     }
+    until
 }
 
 /// Commits what has changed since the last commit, and saves the time of day.
-pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<TimeFile>) {
+pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<TimeFile>, until: Instant) {
+    let until = until.max(Instant::now() + FIRST_FLUSH);
     let save = async {
         if let Some(file) = time_file {
             file.save().await;
@@ -72,7 +76,7 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
             disk.close().await;
         }
     };
-    if tokio::time::timeout(FLUSH, async { tokio::join!(save, close) }).await.is_err() {
+    if tokio::time::timeout_at(until, async { tokio::join!(save, close) }).await.is_err() {
         tracing::warn!(file, timeout = ?FLUSH, "the disk is slow or hangs: the last changes were not committed to the watch cache on disk");
     }
 }

@@ -17,6 +17,7 @@ mod peer;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
@@ -34,6 +35,8 @@ use weir_store::Peers;
 
 /// The largest file of settings in bytes.
 const MAX_SETTINGS: usize = 4 << 20;
+/// How long a module waits for who is writing it.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The name under which `binaryData` of the configuration's own ConfigMap stands in the signature policy. No ConfigMap has it.
 const OWN: &str = "configmap://binaryData";
 
@@ -192,7 +195,7 @@ impl Modules {
 impl Modules {
     /// Reads a file that nobody is writing.
     async fn settled(&self, path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
-        match self.files.read(path, limit).await? {
+        match self.files.read(path, limit, PATIENCE).await? {
             FileRead::Complete(bytes) => Ok(bytes),
             FileRead::BeingWritten => Err(std::io::Error::other("it is being written")),
         }

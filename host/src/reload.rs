@@ -123,6 +123,8 @@ impl Reloader {
             node: self.node.clone(),
         };
         self.follow(None);
+        // Events are there before the first read: they tell whether somebody is writing.
+        self.modules.files.begin().await;
         let mut pause = RETRY;
         // The errors that the log has already. A retry logs only other ones.
         let mut logged = Vec::new();
@@ -169,7 +171,7 @@ impl Reloader {
         let state = match &self.source {
             ConfigSource::File(path) => {
                 // Nobody sees half a file: while it is written, what was read of it last counts.
-                if let Some(state) = read(path, &self.modules.files).await {
+                if let Some(state) = read(path, &self.modules.files, kept.file.is_none()).await {
                     kept.file = Some(state);
                 }
                 kept.file.clone().unwrap_or(SourceState::Pending)

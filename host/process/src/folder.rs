@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind, RenameMode};
+use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RenameMode};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 
@@ -23,7 +23,7 @@ use crate::trail::trail;
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
 /// A file that was written, and not closed, counts after this time without a change: `truncate` closes nothing, and an event may be
 /// lost.
-const MAX_OPEN: Duration = Duration::from_secs(10);
+const MAX_OPEN: Duration = Duration::from_secs(60);
 /// Within this time of a change its times may stay the same at the next one.
 const COARSE: Duration = Duration::from_secs(2);
 /// How often the ways to files are read anew while their folders are watched, should they change all the time.
@@ -116,7 +116,8 @@ impl Folder {
         let (trails, has_events) = self.follow(files);
         let complete = std::mem::take(&mut self.events.noted().complete);
         let looks = files.iter().zip(&trails).map(|((path, limit), trail)| {
-            let is_complete = trail.iter().any(|name| complete.contains(name));
+            // Whoever swaps a folder or a link may still be writing a file behind it.
+            let is_complete = trail.last().is_some_and(|name| complete.contains(name));
             let look = self.look_at((path, *limit), trail.last(), is_complete, is_thorough);
             (path.clone(), look.map_or(Look::BeingWritten, |(digest, _)| Look::Complete(digest)))
         });
@@ -126,7 +127,7 @@ impl Folder {
     /// Reads a file. Nothing is read of one that somebody is writing.
     pub(crate) fn read(&mut self, path: &Path, limit: usize) -> Option<(u64, io::Result<Vec<u8>>)> {
         let trail = trail(path);
-        let is_complete = trail.iter().any(|name| self.events.noted().complete.contains(name));
+        let is_complete = trail.last().is_some_and(|name| self.events.noted().complete.contains(name));
         let (known, content) = self.look_at((path, limit), trail.last(), is_complete, true)?;
         let (digest, content) = match content {
             Some(_) => (known, content),
@@ -322,8 +323,7 @@ impl Noted {
                 return false;
             }
             EventKind::Access(AccessKind::Close(AccessMode::Write))
-            | EventKind::Modify(ModifyKind::Name(RenameMode::To))
-            | EventKind::Create(CreateKind::Folder) => {
+            | EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
                 self.written.remove(&path);
                 self.complete.insert(path);
             }

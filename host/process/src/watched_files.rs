@@ -28,8 +28,6 @@ const SCAN: Duration = Duration::from_secs(5);
 const SCAN_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// After this many scans the content is compared of files that look unchanged.
 const THOROUGH: u32 = 12;
-/// How long a read waits for who is writing the file.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// After this time a file that somebody is writing is worth a line.
 const LONG: Duration = Duration::from_secs(10);
 
@@ -133,12 +131,12 @@ impl WatchedFiles {
     }
 
     /// Reads a file of at most `limit` bytes. From now on that is what its owner has, if it is followed. It waits for who is writing
-    /// it, but not long.
+    /// it, for this time.
     ///
     /// # Errors
     /// Those of [`files::read`].
-    pub async fn read(&self, path: &Path, limit: usize) -> io::Result<FileRead> {
-        let deadline = Instant::now() + PATIENCE;
+    pub async fn read(&self, path: &Path, limit: usize, patience: Duration) -> io::Result<FileRead> {
+        let deadline = Instant::now() + patience;
         loop {
             let (folder, file) = (self.shared.folder(folder_of(path)), path.to_owned());
             let read = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).read(&file, limit));

@@ -27,7 +27,7 @@ async fn followed(path: &Path, content: &str) -> WatchedFiles {
 /// Reads a file that nobody is writing.
 async fn settled(files: &WatchedFiles, path: &Path) -> Option<String> {
     loop {
-        match files.read(path, LIMIT).await {
+        match files.read(path, LIMIT, Duration::ZERO).await {
             Ok(FileRead::Complete(bytes)) => return Some(String::from_utf8(bytes).unwrap()),
             Ok(FileRead::BeingWritten) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(_) => return None,
@@ -192,7 +192,7 @@ async fn a_file_counts_when_it_is_closed_whoever_asks_for_it() {
     for part in ["half ", "of ", "it"] {
         writer.write_all(part.as_bytes()).unwrap();
         assert_unchanged(&files).await;
-        assert!(matches!(files.read(&path, LIMIT).await, Ok(FileRead::BeingWritten)));
+        assert!(matches!(files.read(&path, LIMIT, Duration::ZERO).await, Ok(FileRead::BeingWritten)));
     }
     drop(writer);
     assert_changed(&files).await;
@@ -282,7 +282,7 @@ async fn a_file_that_is_too_large_is_not_read_and_another_one_counts() {
     let files = followed(&path, "small").await;
     std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
     assert_changed(&files).await;
-    let error = files.read(&path, LIMIT).await.unwrap_err();
+    let error = files.read(&path, LIMIT, Duration::ZERO).await.unwrap_err();
     assert_eq!(error.to_string(), format!("it has {} bytes, and at most {LIMIT} are read", 1_u64 << 40));
     assert_unchanged(&files).await;
     write(&path, "small again");

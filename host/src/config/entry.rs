@@ -81,7 +81,8 @@ fn read_entry(at: &str, value: Value, report: &mut ErrorReport) -> Option<Filter
         return None;
     };
     let mut keys = EntryKeys { at, map, report };
-    if !keys.map.contains_key("name") {
+    // A file that is cut has `name:` without a value.
+    if keys.map.get("name").is_none_or(Value::is_null) {
         keys.error("name", "missing: every filter has a name");
     }
     let name = keys.text("name").and_then(|text| keys.parsed::<FilterName, _>("name", &text));

@@ -18,6 +18,8 @@ use weir_upstream::{BackOff, Reconnects, Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
 pub(super) const MAX_MANIFEST: usize = 8 << 20;
+/// How long the start waits for who is writing the file.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The most different errors of one outage that are logged.
 const MAX_LOGGED: usize = 8;
 
@@ -69,11 +71,11 @@ pub fn watch_source(
     receiver
 }
 
-/// Reads a manifest file. `None` while somebody is writing it.
-pub(super) async fn read(path: &Path, files: &WatchedFiles) -> Option<SourceState> {
+/// Reads a manifest file. `None` while somebody is writing it, after a short wait if nothing was read of it before.
+pub(super) async fn read(path: &Path, files: &WatchedFiles, is_first: bool) -> Option<SourceState> {
     let name = path.display().to_string();
     let unreadable = |reason: String| SourceState::Unreadable(format!("{name}: {reason}").into());
-    let bytes = match files.read(path, MAX_MANIFEST).await {
+    let bytes = match files.read(path, MAX_MANIFEST, if is_first { FIRST_WAIT } else { Duration::ZERO }).await {
         Ok(FileRead::BeingWritten) => return None,
         Ok(FileRead::Complete(bytes)) => Ok(bytes),
         Err(error) => Err(error),

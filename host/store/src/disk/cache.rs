@@ -20,6 +20,7 @@ use super::state::DiskState;
 use super::store_status::DiskStoreStatus;
 use super::values::{CachedValue, MAX_VALUE, PendingValue};
 use crate::cache::{ResourceStore, Snapshot};
+use weir_upstream::Connectivity;
 
 /// How often the size of changes is compared with the limit while a commit is due.
 const POLL: Duration = Duration::from_millis(50);
@@ -27,6 +28,10 @@ const POLL: Duration = Duration::from_millis(50);
 const READERS: usize = 8;
 /// The longest read: whoever is first verifies the whole file, which takes a slow disk half a minute.
 const READ_DEADLINE: Duration = Duration::from_secs(120);
+/// The longest one of what the API server has, too, while it answers.
+const RESTORE_ONLINE: Duration = Duration::from_secs(2);
+/// After this time a commit is worth a line.
+const LONG: Duration = Duration::from_secs(10);
 
 /// Stores and values on disk. All failures are reported here: the daemon runs on without what failed.
 pub struct DiskCache {
@@ -44,6 +49,7 @@ pub struct DiskCache {
     commit_bytes: u64,
     opened: Instant,
     identity_wait: Duration,
+    connectivity: Option<Connectivity>,
     /// The threads that may read, and write.
     readers: Arc<Semaphore>,
     writers: Arc<Semaphore>,
@@ -67,6 +73,7 @@ impl DiskCache {
     pub fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Arc<Self> {
         let (commit_interval, commit_bytes, identity_wait) =
             (config.commit_interval, config.commit_bytes, config.identity_wait);
+        let connectivity = config.connectivity.clone();
         let state = DiskState::new(config, metrics);
         Arc::new(Self {
             commit_interval,
@@ -80,6 +87,7 @@ impl DiskCache {
             changes: watch::Sender::default(),
             doubt: Notify::new(),
             opened: Instant::now(),
+            connectivity,
             readers: Arc::new(Semaphore::new(READERS)),
             writers: Arc::new(Semaphore::new(1)),
         })
@@ -93,12 +101,15 @@ impl DiskCache {
         let _ = tokio::time::timeout_at(self.opened + self.identity_wait, known).await;
         let name = name.clone();
         let beside = name.clone();
-        self.read_with(
+        let read = self.read_with(
             move |reading| reading.load(&beside, confidentiality),
             move |state| Some(state.load(&name, confidentiality)),
-        )
-        .await
-        .flatten()
+        );
+        // What the API server can list need not wait for a disk that hangs.
+        let is_listed = *self.cluster.borrow() == ClusterCheck::Confirmed
+            && self.connectivity.as_ref().is_some_and(|connectivity| !connectivity.is_failing());
+        let deadline = if is_listed { RESTORE_ONLINE } else { READ_DEADLINE };
+        tokio::time::timeout(deadline, read).await.ok().flatten().flatten()
     }
 
     /// Keeps a store on disk from now on.
@@ -290,7 +301,7 @@ impl DiskCache {
         // Whoever waits does so without a thread: a disk that hangs costs one.
         let turn = self.writers.clone().acquire_owned().await.ok()?;
         let cache = self.clone();
-        let task = tokio::task::spawn_blocking(move || {
+        let mut task = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let mut state = lock(&cache.state);
             let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
@@ -299,7 +310,17 @@ impl DiskCache {
             cache.reading.conditions.update(&state);
             result
         });
-        task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
+        let done = match tokio::time::timeout(LONG, &mut task).await {
+            Ok(done) => done,
+            Err(_) => {
+                let begun = Instant::now();
+                tracing::warn!(file = self.file(), time = ?LONG, "the disk does not answer: what changes is kept in memory");
+                let done = task.await;
+                tracing::info!(file = self.file(), time = ?(LONG + begun.elapsed()), "the disk answers again");
+                done
+            }
+        };
+        done.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
     }
 
     /// Reads on a thread that may block: from the state, or beside it while it is in use, which may be for as long as the disk
