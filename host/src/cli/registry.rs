@@ -14,7 +14,7 @@ use weir_upstream::error_report;
 /// A registry itself, without its mirrors, for what is written or named by a tag.
 struct Registry {
     endpoint: Endpoint,
-    login: Option<Login>,
+    login: Login,
 }
 
 impl Registry {
@@ -22,11 +22,11 @@ impl Registry {
         let endpoints = registries.endpoints(name.registry());
         let endpoint = endpoints.map_err(|error| CommandError::invalid("--registries", error_report(&error)))?.pop();
         let endpoint = endpoint.ok_or_else(|| CommandError::invalid(name, "its registry has no address"))?;
-        Ok(Self { endpoint, login: credentials.of(name).cloned() })
+        Ok(Self { endpoint, login: credentials.of(name) })
     }
 
     fn target<'a>(&'a self, reference: &'a OciReference) -> Target<'a> {
-        Target { reference, endpoint: &self.endpoint, login: self.login.as_ref() }
+        Target { reference, endpoint: &self.endpoint, login: &self.login }
     }
 }
 
