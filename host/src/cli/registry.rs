@@ -6,6 +6,7 @@ use super::CommandError;
 use super::workbench::{block_on, entry_of, module};
 use crate::config::author::{LoadFlags, PullFlags, PushFlags, with_login};
 use crate::config::{RegistryFlags, TrustFlags};
+use crate::logging::{Repeated, log_for_people};
 use crate::modules::{Modules, found, layout_file};
 use weir_registry::{Credentials, Endpoint, Layout, Login, Registries, Target};
 use weir_runtime::{OciReference, PinnedReference};
@@ -91,6 +92,8 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
 }
 
 fn pulled(flags: &PullFlags) -> Result<(PinnedReference, Layout), CommandError> {
+    // What of the credential or the artifact is not used.
+    log_for_people(0, Repeated::Shown);
     let modules = modules(&flags.trust.registries, flags.trust.signature_policy.clone());
     block_on(async {
         let registry = Registry::new(&settings(&modules).await?, &flags.reference)?;

@@ -202,7 +202,10 @@ async fn of_an_index_the_component_is_used_and_the_rest_is_named() {
     let entries = [entry(&core, "wasip1"), entry(&pushed, "wasip2")];
     let index = json!({"schemaVersion": 2, "mediaType": kind, "manifests": entries}).to_string();
     let index = site.registry.put_manifest(NAME, "index", kind, &index);
-    let weir = site.setup(server.url(), &format!("oci://{}@{index}", site.name())).start_ready().await;
+    let reference = format!("oci://{}@{index}", site.name());
+    let (said, good) = site.weir(&["pull", &reference, "-o", "out.wasm"]).await;
+    assert!(good && said.contains("wasip1") && said.contains(&core), "{said}");
+    let weir = site.setup(server.url(), &reference).start_ready().await;
     let line = weir.logged("not used while a module was pulled").await.to_string();
     assert!(line.contains("wasip1") && line.contains(&core), "{line}");
 }
