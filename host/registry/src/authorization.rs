@@ -155,7 +155,7 @@ impl Authenticator {
             StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Err(self.refused(part, &service))
             }
-            _ => Err(problem_of(response, &service).await),
+            _ => Err(problem_of(response, &service).await.of(&service)),
         }
     }
 

@@ -61,6 +61,16 @@ impl Problem {
         RegistryError { host: host.to_owned(), problem: self }
     }
 
+    /// Names whose answer it is, where it is not the registry's own.
+    pub(crate) fn of(self, service: &str) -> Self {
+        match self {
+            Self::TooManyRequests(retry, text) => Self::TooManyRequests(retry, format!("{service}: {text}")),
+            Self::Status { code, text } => Self::Status { code, text: format!("{service}: {text}") },
+            Self::NotFound(_) => Self::Status { code: 404, text: format!("{service} is not there") },
+            other => other,
+        }
+    }
+
     /// Adds that the credential was not sent, as nobody asked for it. Some registries say so little of what is private.
     pub(crate) fn without_login(self) -> Self {
         let more = |text: String| format!("{text} (it asked for no credential, and none was sent)");

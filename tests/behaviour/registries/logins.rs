@@ -138,7 +138,13 @@ async fn too_many_requests_are_no_refused_login() {
     site.registry.misbehave(Misbehaviour::None);
     site.registry.habits(Habits { challenges: vec![BEARER.replace("{host}", busy.host())], ..bearer() });
     let (said, good) = site.pull(&reference, &right()).await;
-    assert!(!good && said.contains("429: ") && said.contains("(Retry-After: 7)") && !said.contains("401"), "{said}");
+    assert!(
+        !good
+            && said.contains("429: ")
+            && said.contains("(Retry-After: 7): its token service")
+            && !said.contains("401"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
