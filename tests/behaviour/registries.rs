@@ -15,6 +15,8 @@ use weir_tests::registry::{FakeRegistry, Misbehaviour};
 use super::edge;
 use super::peers::Pool;
 
+mod logins;
+
 const SERVICES: &str = "/api/v1/services";
 const NAME: &str = "team/services";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -39,6 +40,25 @@ pub enum Misbehaviour {
     Redirect,
     /// Blobs end after so many bytes, until [`FakeRegistry::resume`].
     Held(usize),
+    /// All answers are 429, also those of the token service, with this `Retry-After`.
+    Busy(String),
+    /// All answers lead to the same path of another registry.
+    LeadsTo(String),
+}
+
+/// How a registry with a login asks for it. All of them do so beside a 401.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// `/v2/` needs no login.
+    pub open_root: bool,
+    /// Neither does what reads.
+    pub open_pull: bool,
+    /// The lines of `WWW-Authenticate`, in which `{host}` is host and port. Without any: Basic.
+    pub challenges: Vec<String>,
+    /// What the token service at `/token` answers, if the login is right. The registry takes the token `issued`.
+    pub token: Option<String>,
+    /// The token service takes this identitytoken, and no password.
+    pub identity_token: Option<String>,
 }
 
 /// A registry. It stops when it is dropped.
@@ -65,8 +85,11 @@ struct State {
     misbehaviour: Misbehaviour,
     /// User and password, if they are needed.
     login: Option<(String, String)>,
+    habits: Habits,
     /// Method and path of each request, with `bytes=` if it has a range.
     requests: Vec<String>,
+    /// Path and scheme of each request with a credential.
+    credentials: Vec<String>,
 }
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -112,6 +135,17 @@ impl FakeRegistry {
     /// Wants a credential from now on.
     pub fn login(&self, user: &str, password: &str) {
         self.shared.state.lock().unwrap().login = Some((user.to_owned(), password.to_owned()));
+    }
+
+    /// Asks for the credential in this way.
+    pub fn habits(&self, habits: Habits) {
+        self.shared.state.lock().unwrap().habits = habits;
+    }
+
+    /// Path and scheme of each request that had a credential.
+    #[must_use]
+    pub fn credentials(&self) -> Vec<String> {
+        self.shared.state.lock().unwrap().credentials.clone()
     }
 
     /// How many requests of this method were for a path with this in it.
@@ -168,7 +202,26 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let path = head.uri.path().to_owned();
     let state = &mut *shared.state.lock().unwrap();
     state.requests.push(format!("{} {path} {range}", head.method));
-    if let Some(refused) = state.refuse(&head.headers) {
+    if let Some(given) = head.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()) {
+        state.credentials.push(format!("{path} {}", given.split(' ').next().unwrap_or_default()));
+    }
+    match &state.misbehaviour {
+        Misbehaviour::Busy(after) => {
+            let mut response = status(429, r#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#);
+            response.headers_mut().insert(header::RETRY_AFTER, after.parse().unwrap());
+            return Ok(response);
+        }
+        Misbehaviour::LeadsTo(host) => {
+            let mut response = status(307, "");
+            response.headers_mut().insert(header::LOCATION, format!("http://{host}{path}").parse().unwrap());
+            return Ok(response);
+        }
+        _ => {}
+    }
+    if path == "/token" {
+        return Ok(state.token(&head, &body));
+    }
+    if let Some(refused) = state.refuse(&head) {
         return Ok(refused);
     }
     match state.misbehaviour.clone() {
@@ -222,19 +275,50 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
 }
 
 impl State {
-    /// Basic authentication.
-    fn refuse(&self, headers: &HeaderMap) -> Option<Response<Body>> {
+    /// Whether a request has the user name and the password.
+    fn has_password(&self, headers: &HeaderMap) -> bool {
         use base64::Engine as _;
-        let (user, password) = self.login.as_ref()?;
+        let Some((user, password)) = &self.login else { return true };
         let wanted = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        if given == Some(&format!("Basic {wanted}")) {
+        headers.get(header::AUTHORIZATION).is_some_and(|given| given.as_bytes() == format!("Basic {wanted}").as_bytes())
+    }
+
+    /// Asks for the login, if there is one, and the request has neither it nor a token.
+    fn refuse(&self, head: &Parts) -> Option<Response<Body>> {
+        let Habits { open_root, open_pull, challenges, .. } = &self.habits;
+        let reads = matches!(head.method, Method::GET | Method::HEAD);
+        let is_open = (*open_root && head.uri.path() == "/v2/") || (*open_pull && reads);
+        let given = head.headers.get(header::AUTHORIZATION);
+        let has_token = given.is_some_and(|given| given == "Bearer issued");
+        let takes_basic = challenges.is_empty() || challenges.iter().any(|line| line.contains("Basic"));
+        if self.login.is_none() || is_open || has_token || (takes_basic && self.has_password(&head.headers)) {
             return None;
         }
-        let error = r#"{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#;
-        let mut response = status(401, error);
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, "Basic realm=\"test\"".parse().unwrap());
+        let mut response = status(401, r#"{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#);
+        let host = head.headers[header::HOST].to_str().unwrap();
+        for line in challenges {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, line.replace("{host}", host).parse().unwrap());
+        }
+        if challenges.is_empty() {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, "Basic realm=\"test\"".parse().unwrap());
+        }
         Some(response)
+    }
+
+    /// The token service: by password, or by an identitytoken (OAuth 2.0, RFC 6749).
+    fn token(&self, head: &Parts, body: &Bytes) -> Response<Body> {
+        let body = String::from_utf8_lossy(body);
+        let is_right = match &self.habits.identity_token {
+            Some(token) => {
+                let wanted = ["grant_type=refresh_token", "service=fake", &format!("refresh_token={token}")];
+                head.method == Method::POST && wanted.iter().all(|pair| body.split('&').any(|given| given == *pair))
+            }
+            None => head.method == Method::GET && self.has_password(&head.headers),
+        };
+        match &self.habits.token {
+            Some(token) if is_right => status(200, token.clone()),
+            _ => status(401, r#"{"details":"incorrect username or password"}"#),
+        }
     }
 
     fn manifest(&self, repository: &str, name: &str) -> Response<Body> {

@@ -2,13 +2,12 @@
 //! one layer, which is the module.
 
 use bytes::Bytes;
-use oci_client::manifest::{
-    IMAGE_MANIFEST_LIST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE, OciDescriptor, OciImageManifest, OciManifest,
-};
+use serde::Deserialize;
 use serde_json::json;
 use weir_runtime::{Digest, MAX_MODULE};
 
 use crate::layout::Layout;
+use crate::manifest::{Blob, DOCKER_LIST, Entry, INDEX, MANIFEST, Manifest};
 
 /// The configuration of the artifact.
 pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
@@ -30,9 +29,22 @@ pub struct Module {
 #[derive(Debug)]
 pub(crate) enum Parsed {
     /// A module.
-    Module(Box<OciImageManifest>),
-    /// Several platforms, of which this one is WebAssembly.
-    Index(Digest),
+    Module(Manifest),
+    /// Several platforms.
+    Index {
+        /// The one that is WebAssembly.
+        module: Digest,
+        /// What else is WebAssembly, if there is more.
+        unused: Option<String>,
+    },
+}
+
+/// What is common to manifests and indexes.
+#[derive(Deserialize)]
+struct Either {
+    config: Option<Blob>,
+    layers: Option<Vec<Blob>>,
+    manifests: Option<Vec<Entry>>,
 }
 
 /// Why an artifact is no module.
@@ -64,23 +76,41 @@ pub enum ArtifactError {
 
 /// Reads a manifest.
 pub(crate) fn parse(manifest: &[u8]) -> Result<Parsed, ArtifactError> {
-    let manifest = serde_json::from_slice::<OciManifest>(manifest)
+    let parsed = serde_json::from_slice(manifest)
         .map_err(|error| ArtifactError::Manifest(format!("line {} column {}", error.line(), error.column())))?;
-    match manifest {
-        OciManifest::Image(manifest) => Ok(Parsed::Module(Box::new(manifest))),
-        OciManifest::ImageIndex(index) => {
-            let is_wasm = |platform: &str| platform == "wasm" || platform == "wasm32";
-            let found = index.manifests.iter().find(|entry| {
-                entry.platform.as_ref().is_some_and(|platform| is_wasm(&platform.architecture.to_string()))
-            });
-            let found = found.ok_or(ArtifactError::NoPlatform(index.manifests.len()))?;
-            Ok(Parsed::Index(digest(&found.digest)?))
-        }
+    match parsed {
+        Either { config: Some(config), layers: Some(layers), .. } => Ok(Parsed::Module(Manifest { config, layers })),
+        Either { manifests: Some(entries), .. } => of_index(&entries),
+        _ => Err(ArtifactError::Manifest("it has neither layers nor manifests".to_owned())),
     }
 }
 
+/// Chooses the WebAssembly of an index. A filter is a component, which is `wasip2`; what is `wasip1` is none, in general.
+fn of_index(entries: &[Entry]) -> Result<Parsed, ArtifactError> {
+    let platform =
+        |entry: &Entry| entry.platform.as_ref().map(|platform| (platform.architecture.clone(), platform.os.clone()));
+    let mut wasm: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| Some((platform(entry)?, entry)))
+        .filter(|((architecture, _), _)| architecture == "wasm" || architecture == "wasm32")
+        .map(|((_, os), entry)| (os, entry))
+        .collect();
+    wasm.sort_by_key(|(os, _)| match os.as_str() {
+        "wasip2" => 0,
+        "wasip1" => 2,
+        _ => 1,
+    });
+    let Some(((os, module), others)) = wasm.split_first() else {
+        return Err(ArtifactError::NoPlatform(entries.len()));
+    };
+    let others: Vec<_> = others.iter().map(|(os, entry)| format!("{} for {os:?}", entry.digest)).collect();
+    let unused =
+        (!others.is_empty()).then(|| format!("of its index the module for {os:?} is used, not {}", others.join(", ")));
+    Ok(Parsed::Index { module: digest(&module.digest)?, unused })
+}
+
 /// Returns the one layer of a module's manifest, and its digest.
-pub(crate) fn layer(manifest: &OciImageManifest) -> Result<(&OciDescriptor, Digest), ArtifactError> {
+pub(crate) fn layer(manifest: &Manifest) -> Result<(&Blob, Digest), ArtifactError> {
     let [layer] = manifest.layers.as_slice() else { return Err(ArtifactError::Layers(manifest.layers.len())) };
     if layer.media_type != WASM && layer.media_type != OLDER_WASM {
         return Err(ArtifactError::LayerType(layer.media_type.chars().take(100).collect()));
@@ -99,7 +129,7 @@ pub(crate) fn digest(text: &str) -> Result<Digest, ArtifactError> {
 
 /// Whether manifests of this type list others.
 pub(crate) fn is_index(media_type: &str) -> bool {
-    [OCI_IMAGE_INDEX_MEDIA_TYPE, IMAGE_MANIFEST_LIST_MEDIA_TYPE].contains(&media_type)
+    [INDEX, DOCKER_LIST].contains(&media_type)
 }
 
 /// Makes the artifact of a module. The same module gives the same artifact.
@@ -117,14 +147,14 @@ pub(crate) fn artifact(module: &Bytes) -> (Digest, Layout) {
     let manifest = Bytes::from(
         json!({
             "schemaVersion": 2,
-            "mediaType": oci_client::manifest::OCI_IMAGE_MEDIA_TYPE,
+            "mediaType": MANIFEST,
             "config": descriptor(CONFIG, &config),
             "layers": [descriptor(WASM, module)],
         })
         .to_string(),
     );
     let mut layout = Layout::default();
-    let digest = layout.add_manifest(oci_client::manifest::OCI_IMAGE_MEDIA_TYPE, manifest, None);
+    let digest = layout.add_manifest(MANIFEST, manifest, None);
     layout.add(config);
     layout.add(module.clone());
     (digest, layout)
@@ -139,9 +169,9 @@ impl Layout {
         let blob = |digest: Digest| self.blob(&digest).ok_or(ArtifactError::Missing(digest));
         let manifest = match parse(blob(artifact)?)? {
             Parsed::Module(manifest) => manifest,
-            Parsed::Index(digest) => match parse(blob(digest)?)? {
+            Parsed::Index { module, .. } => match parse(blob(module)?)? {
                 Parsed::Module(manifest) => manifest,
-                Parsed::Index(_) => return Err(ArtifactError::Manifest("an index names another index".to_owned())),
+                Parsed::Index { .. } => return Err(ArtifactError::Manifest("an index names another index".to_owned())),
             },
         };
         let (_, digest) = layer(&manifest)?;
@@ -174,6 +204,25 @@ mod tests {
         assert_eq!(layout.module(digest), Ok(Module { bytes: MODULE, digest: Digest::of(&MODULE) }));
         let older = json!([{"mediaType": OLDER_WASM, "digest": Digest::of(&MODULE).to_string(), "size": 12}]);
         assert_eq!(of(&manifest(&older)).unwrap().bytes, MODULE);
+    }
+
+    #[test]
+    fn the_component_of_an_index_is_chosen_and_the_others_are_named() {
+        let entry = |os: &str, architecture: &str| json!({"digest": Digest::of(os.as_bytes()).to_string(), "platform": {"os": os, "architecture": architecture}});
+        let of = |entries: serde_json::Value| match parse(json!({"manifests": entries}).to_string().as_bytes()).unwrap()
+        {
+            Parsed::Index { module, unused } => (module, unused),
+            Parsed::Module(_) => unreachable!(),
+        };
+        let wasip2 = Digest::of(b"wasip2");
+        let both = of(json!([entry("linux", "amd64"), entry("wasip1", "wasm"), entry("wasip2", "wasm")]));
+        assert_eq!(both.0, wasip2);
+        let unused =
+            format!("of its index the module for \"wasip2\" is used, not {} for \"wasip1\"", Digest::of(b"wasip1"));
+        assert_eq!(both.1, Some(unused));
+        assert_eq!(of(json!([entry("wasip2", "wasm32"), {"digest": "none"}])), (wasip2, None));
+        assert_eq!(of(json!([entry("wasip1", "wasm"), entry("wasi", "wasm")])).0, Digest::of(b"wasi"));
+        assert_eq!(of(json!([entry("wasip1", "wasm")])), (Digest::of(b"wasip1"), None));
     }
 
     #[test]

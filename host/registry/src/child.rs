@@ -18,22 +18,26 @@ const LIMITS: ChildLimits =
 /// The command of the child.
 const COMMAND: &str = "pull-child";
 
-/// A line of the child.
-#[derive(Serialize, Deserialize)]
-struct Progress(u64, u64);
+/// What is reported while a module is pulled: a line of the child.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum PullEvent {
+    /// Bytes of the module that have arrived, and all.
+    Progress(u64, u64),
+    /// What of the artifact or of the credential is not used.
+    Unused(String),
+}
 
 impl PullJob {
-    /// Runs the job in a child process. Cancel-safe: dropping the future ends it. `progress` gets bytes of the module that have
-    /// arrived, and all.
+    /// Runs the job in a child process. Cancel-safe: dropping the future ends it.
     ///
     /// # Errors
     /// A message for the operator: what each address says, or how the child ended.
-    pub async fn run(&self, mut progress: impl FnMut(u64, u64)) -> Result<(), String> {
+    pub async fn run(&self, mut event: impl FnMut(PullEvent)) -> Result<(), String> {
         let job = serde_json::to_vec(self).map_err(|error| error.to_string())?;
         let child = Child { arguments: &[COMMAND.as_ref()], has_environment: true };
         let line = |text: &str| {
-            if let Ok(Progress(got, all)) = serde_json::from_str(text) {
-                progress(got, all);
+            if let Ok(reported) = serde_json::from_str(text) {
+                event(reported);
             }
         };
         child.run(&job, line).await.map_err(|failure| match failure {
@@ -48,7 +52,7 @@ impl PullJob {
 }
 
 /// Runs in the child: reads a job from standard input, and writes the layout of the artifact. Each line of standard output
-/// tells how far it is.
+/// is a [`PullEvent`].
 ///
 /// # Errors
 /// A message for the operator.
@@ -57,12 +61,14 @@ pub fn pull_child() -> Result<(), PullChildError> {
     let job: PullJob = serde_json::from_reader(io::stdin().lock()).map_err(io::Error::from)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut shown = None;
-    let layout = runtime.block_on(pull(&job, |got, all| {
-        let percent = got.saturating_mul(100).checked_div(all);
-        if shown != percent {
-            shown = percent;
-            println!("{}", serde_json::json!([got, all]));
+    let layout = runtime.block_on(pull(&job, |event| {
+        if let PullEvent::Progress(got, all) = event {
+            let percent = got.saturating_mul(100).checked_div(all);
+            if std::mem::replace(&mut shown, percent) == percent {
+                return;
+            }
         }
+        println!("{}", serde_json::json!(event));
     }));
     layout.map_err(PullChildError::Refused)?.save(&job.destination)?;
     Ok(())

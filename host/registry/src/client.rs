@@ -1,42 +1,50 @@
-//! One repository at one address of its registry.
+//! One repository at one address of its registry: the requests of the OCI distribution specification
+//! (<https://github.com/opencontainers/distribution-spec/blob/main/spec.md>) that Weir needs. No request is made to find out how
+//! to log in: what a registry wants is in its answer to the request at hand.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use http::HeaderValue;
-use oci_client::client::{BlobResponse, Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
-use oci_client::manifest::OciImageIndex;
-use oci_client::secrets::RegistryAuth;
-use oci_client::{Client, Reference};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RANGE};
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, Client, ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Mutex;
 use weir_runtime::Digest;
 
-use crate::credentials::Login;
-use crate::error::{Problem, RegistryError};
+use crate::artifact::ArtifactError;
+use crate::authorization::{Authenticator, Authorization};
+use crate::credentials::{DOCKER, Login};
+use crate::error::{Problem, RegistryError, chain, problem_of};
 use crate::hosts::Endpoint;
+use crate::manifest::{self, Index};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a registry may send nothing.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The manifests that are asked for.
-const MANIFESTS: [&str; 4] = [
-    oci_client::manifest::OCI_IMAGE_MEDIA_TYPE,
-    oci_client::manifest::OCI_IMAGE_INDEX_MEDIA_TYPE,
-    oci_client::manifest::IMAGE_MANIFEST_MEDIA_TYPE,
-    oci_client::manifest::IMAGE_MANIFEST_LIST_MEDIA_TYPE,
-];
+
+/// What is done in a repository.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Access {
+    Pull,
+    Push,
+}
 
 /// One repository at one address.
 pub(crate) struct Repository {
     client: Client,
+    authenticator: Authenticator,
+    /// Answers the last challenge. It is sent with each request until the next one.
+    authorization: Mutex<Option<Authorization>>,
+    /// `https://HOST/v2/REPOSITORY/`.
+    base: Url,
+    /// As messages name it.
     host: String,
-    name: String,
-    auth: RegistryAuth,
 }
 
 /// The name of a manifest.
@@ -46,76 +54,134 @@ pub(crate) enum ManifestName {
     Tag(String),
 }
 
+impl fmt::Display for ManifestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Digest(digest) => write!(f, "{digest}"),
+            Self::Tag(tag) => write!(f, "{tag}"),
+        }
+    }
+}
+
 impl Repository {
-    pub(crate) fn new(endpoint: &Endpoint, name: &str, login: Option<&Login>) -> Result<Self, RegistryError> {
+    pub(crate) fn new(endpoint: &Endpoint, name: &str, login: &Login, access: Access) -> Result<Self, RegistryError> {
         // Another provider may be built in for other libraries; this one is the daemon's.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let host = endpoint.host.clone();
-        let invalid =
-            |reason: String| Problem::Other(format!("its certificate authority: {reason}")).at(&endpoint.host);
-        let mut authorities = Vec::new();
-        if let Some(pem) = &endpoint.certificate_authority {
-            for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let der = der.map_err(|error| invalid(error.to_string()))?;
-                authorities.push(Certificate { encoding: CertificateEncoding::Der, data: der.to_vec() });
-            }
-            if authorities.is_empty() {
-                return Err(invalid("no certificate".to_owned()));
-            }
-        }
-        let config = ClientConfig {
-            protocol: if endpoint.plain_http { ClientProtocol::Http } else { ClientProtocol::Https },
-            tls_certs_only: authorities,
-            connect_timeout: Some(CONNECT),
-            read_timeout: Some(SILENCE),
-            user_agent: concat!("weir/", env!("CARGO_PKG_VERSION")),
-            ..ClientConfig::default()
+        let host = endpoint.to_string();
+        let at = |problem: String| Problem::Other(problem).at(&host);
+        let build = |redirects: Policy| {
+            let client = settings(endpoint).map_err(|reason| at(format!("its certificate authority: {reason}")))?;
+            client.redirect(redirects).build().map_err(|error| Problem::Unreachable(chain(&error)).at(&host))
         };
-        let client = Client::try_from(config).map_err(|error| Problem::of(error, "", false).at(&host))?;
-        let auth = match login {
-            Some(Login { user, password }) => RegistryAuth::Basic(user.clone(), password.clone()),
-            None => RegistryAuth::Anonymous,
+        let repository = endpoint.repository(name);
+        let scheme = if endpoint.plain_http { "http" } else { "https" };
+        let address = if endpoint.host == "docker.io" { DOCKER } else { &endpoint.host };
+        let base =
+            Url::parse(&format!("{scheme}://{address}/v2/{repository}/")).map_err(|error| at(error.to_string()))?;
+        let authenticator = Authenticator {
+            client: build(Policy::none())?,
+            login: login.clone(),
+            plain_http: endpoint.plain_http,
+            repository,
+            actions: match access {
+                Access::Pull => "pull",
+                Access::Push => "pull,push",
+            },
         };
-        Ok(Self { client, host, name: name.to_owned(), auth })
+        // It drops the authorization where a redirect leads to another scheme, host or port.
+        let client = build(Policy::default())?;
+        Ok(Self { client, authenticator, authorization: Mutex::default(), base, host })
     }
 
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    fn reference(&self, name: &ManifestName) -> Reference {
-        match name {
-            ManifestName::Digest(digest) => {
-                Reference::with_digest(self.host.clone(), self.name.clone(), digest.to_string())
-            }
-            ManifestName::Tag(tag) => Reference::with_tag(self.host.clone(), self.name.clone(), tag.clone()),
-        }
+    /// Says what of the credential was not used, if the registry asked for it.
+    pub(crate) async fn unused(&self) -> Option<String> {
+        let authorization = self.authorization.lock().await.clone()?;
+        self.authenticator.login.unused(authorization.part)
     }
 
-    fn failed<'a>(&'a self, what: &'a str) -> impl Fn(oci_client::errors::OciDistributionError) -> Problem + 'a {
-        move |error| Problem::of(error, what, self.auth != RegistryAuth::Anonymous)
+    fn url(&self, path: &str) -> Result<Url, Problem> {
+        Url::parse(&format!("{}{path}", self.base)).map_err(|error| Problem::Other(error.to_string()))
+    }
+
+    /// Whether the registry itself is at an address: nobody else gets its credential.
+    fn is_own(&self, url: &Url) -> bool {
+        url.origin() == self.base.origin()
+    }
+
+    /// Sends a request, and answers its challenge, if there is one. The response is a success.
+    async fn send(&self, request: RequestBuilder, what: &str) -> Result<Response, Problem> {
+        let request = request.build().map_err(|error| Problem::Other(chain(&error)))?;
+        let mut is_answered = false;
+        loop {
+            let mut attempt =
+                request.try_clone().ok_or_else(|| Problem::Other("the request cannot be repeated".to_owned()))?;
+            let authorization = self.authorization.lock().await.clone().filter(|_| self.is_own(attempt.url()));
+            if let Some(authorization) = &authorization {
+                attempt.headers_mut().insert(AUTHORIZATION, authorization.value.clone());
+            }
+            let response = self.client.execute(attempt).await;
+            let response = response.map_err(|error| Problem::Unreachable(chain(&error)))?;
+            match response.status() {
+                StatusCode::UNAUTHORIZED if !self.is_own(response.url()) => {
+                    let place = response.url().origin().ascii_serialization();
+                    return Err(Problem::Unauthorized(format!("it leads to {place}, which gets no credential of it")));
+                }
+                StatusCode::UNAUTHORIZED if is_answered => {
+                    let part = authorization.and_then(|authorization| authorization.part);
+                    return Err(self.authenticator.refused(part, "it"));
+                }
+                StatusCode::UNAUTHORIZED => {
+                    let answer = self.authenticator.answer(response.headers()).await?;
+                    *self.authorization.lock().await = Some(answer);
+                    is_answered = true;
+                }
+                status if status.is_success() => return Ok(response),
+                _ => {
+                    let problem = problem_of(response, what).await;
+                    let is_withheld = authorization.is_none() && !self.authenticator.login.is_empty();
+                    return Err(if is_withheld { problem.without_login() } else { problem });
+                }
+            }
+        }
     }
 
     /// Reads a manifest. One that is named by its digest has it.
     pub(crate) async fn manifest(&self, name: &ManifestName) -> Result<Bytes, Problem> {
         let what = match name {
             ManifestName::Digest(digest) => digest.to_string(),
-            ManifestName::Tag(tag) => format!("{}:{tag}", self.name),
+            ManifestName::Tag(tag) => format!("{}:{tag}", self.authenticator.repository),
         };
-        let read = self.client.pull_manifest_raw(&self.reference(name), &self.auth, &MANIFESTS).await;
-        let (bytes, _) = read.map_err(self.failed(&what))?;
+        let kinds = [manifest::MANIFEST, manifest::INDEX, manifest::DOCKER_MANIFEST, manifest::DOCKER_LIST].join(", ");
+        let request = self.client.get(self.url(&format!("manifests/{name}"))?).header(ACCEPT, kinds);
+        let bytes = self.send(request, &what).await?.bytes().await;
+        let bytes = bytes.map_err(|error| Problem::Unreachable(chain(&error)))?;
         match name {
             ManifestName::Digest(digest) if Digest::of(&bytes) != *digest => Err(Problem::digest(*digest)),
             _ => Ok(bytes),
         }
     }
 
-    /// Reads what refers to an artifact: signatures, if their tools use the referrers of OCI 1.1.
-    pub(crate) async fn referrers(&self, artifact: Digest) -> Result<OciImageIndex, Problem> {
-        let what = format!("referrers of {artifact}");
-        self.client.store_auth_if_needed(&self.host, &self.auth).await;
-        let read = self.client.pull_referrers(&self.reference(&ManifestName::Digest(artifact)), None).await;
-        read.map_err(self.failed(&what))
+    /// Reads what refers to an artifact: signatures, if their tools use the referrers of OCI 1.1. Registries that do not know
+    /// them have an index under a tag.
+    pub(crate) async fn referrers(&self, artifact: Digest) -> Result<Index, Problem> {
+        let request = self.client.get(self.url(&format!("referrers/{artifact}"))?).header(ACCEPT, manifest::INDEX);
+        let bytes = match self.send(request, &format!("referrers of {artifact}")).await {
+            Ok(response) => response.bytes().await.map_err(|error| Problem::Unreachable(chain(&error)))?,
+            Err(problem) if problem.is_not_found() => {
+                match self.manifest(&ManifestName::Tag(format!("sha256-{}", artifact.hex()))).await {
+                    Err(problem) if problem.is_not_found() => return Ok(Index::default()),
+                    manifest => manifest?,
+                }
+            }
+            Err(problem) => return Err(problem),
+        };
+        let index = serde_json::from_slice(&bytes);
+        Ok(index
+            .map_err(|error| ArtifactError::Manifest(format!("line {} column {}", error.line(), error.column())))?)
     }
 
     /// Reads a blob into a file, which may have the beginning of it. Returns the blob, which has its digest.
@@ -126,7 +192,6 @@ impl Repository {
         part: &Path,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Bytes, Problem> {
-        let what = digest.to_string();
         let mut file = tokio::fs::File::options().create(true).append(true).open(part).await?;
         let mut got = file.metadata().await?.len();
         if got > size {
@@ -134,23 +199,22 @@ impl Repository {
             got = 0;
         }
         if got < size {
-            self.client.store_auth_if_needed(&self.host, &self.auth).await;
-            let image = self.reference(&ManifestName::Digest(digest));
-            let response = self.client.pull_blob_stream_partial(&image, what.as_str(), got, None).await;
-            let mut stream = match response.map_err(self.failed(&what))? {
-                BlobResponse::Partial(stream) => stream,
-                BlobResponse::Full(stream) => {
-                    file.set_len(0).await?;
-                    got = 0;
-                    stream
-                }
-            };
+            let mut request = self.client.get(self.url(&format!("blobs/{digest}"))?);
+            if got > 0 {
+                request = request.header(RANGE, format!("bytes={got}-"));
+            }
+            let mut response = self.send(request, &digest.to_string()).await?;
+            if response.status() != StatusCode::PARTIAL_CONTENT {
+                file.set_len(0).await?;
+                got = 0;
+            }
             let mut ended = "the connection was closed".to_owned();
-            while let Some(chunk) = stream.next().await {
-                let chunk = match chunk {
-                    Ok(chunk) => chunk,
+            loop {
+                let chunk = match response.chunk().await {
+                    Ok(Some(chunk)) => chunk,
+                    Ok(None) => break,
                     Err(error) => {
-                        ended = crate::error::chain(&error);
+                        ended = chain(&error);
                         break;
                     }
                 };
@@ -174,14 +238,20 @@ impl Repository {
 
     /// Sends a blob, unless the registry has it.
     pub(crate) async fn push_blob(&self, digest: &Digest, blob: Bytes) -> Result<(), Problem> {
-        self.client.store_auth_if_needed(&self.host, &self.auth).await;
-        let image = self.reference(&ManifestName::Digest(*digest));
         let what = digest.to_string();
-        // A registry that wants a credential says so when the blob is sent.
-        if self.client.blob_exists(&image, &what).await.unwrap_or(false) {
+        // Some registries answer 403 where there is none. A registry that wants a credential says so when the blob is sent.
+        if self.send(self.client.head(self.url(&format!("blobs/{digest}"))?), &what).await.is_ok() {
             return Ok(());
         }
-        self.client.push_blob(&image, blob, &what).await.map(drop).map_err(self.failed(&what))
+        let begin = self.client.post(self.url("blobs/uploads/")?).header(CONTENT_LENGTH, 0);
+        let response = self.send(begin, "the repository").await?;
+        let place = response.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+        let place = place.and_then(|place| response.url().join(place).ok());
+        let mut place =
+            place.ok_or_else(|| Problem::Other("it does not say where to send a blob (Location)".to_owned()))?;
+        place.query_pairs_mut().append_pair("digest", &what);
+        let send = self.client.put(place).header(CONTENT_TYPE, "application/octet-stream").body(blob);
+        self.send(send, "the upload that it has begun").await.map(drop)
     }
 
     pub(crate) async fn push_manifest(
@@ -190,10 +260,24 @@ impl Repository {
         media_type: &str,
         manifest: Bytes,
     ) -> Result<(), Problem> {
-        self.client.store_auth_if_needed(&self.host, &self.auth).await;
-        let what = format!("{name:?}");
-        let media_type = HeaderValue::from_str(media_type).map_err(|error| Problem::Other(error.to_string()))?;
-        let pushed = self.client.push_manifest_raw(&self.reference(name), manifest, media_type).await;
-        pushed.map(drop).map_err(self.failed(&what))
+        let request = self.client.put(self.url(&format!("manifests/{name}"))?);
+        let request = request.header(CONTENT_TYPE, media_type).body(manifest);
+        self.send(request, "the repository").await.map(drop)
     }
+}
+
+/// How a registry is reached.
+fn settings(endpoint: &Endpoint) -> Result<ClientBuilder, String> {
+    let mut client = Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
+    client = client.user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")));
+    let Some(pem) = &endpoint.certificate_authority else { return Ok(client) };
+    let mut authorities = Vec::new();
+    for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let der = der.map_err(|error| error.to_string())?;
+        authorities.push(Certificate::from_der(&der).map_err(|error| chain(&error))?);
+    }
+    if authorities.is_empty() {
+        return Err("no certificate".to_owned());
+    }
+    Ok(client.tls_certs_only(authorities))
 }

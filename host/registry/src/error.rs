@@ -1,12 +1,17 @@
 //! Why a registry did not give or take something.
 
-use oci_client::errors::{OciDistributionError, OciEnvelope, OciErrorCode};
+use bytes::{Bytes, BytesMut};
+use http::header::RETRY_AFTER;
+use reqwest::Response;
+use serde::Deserialize;
 use weir_runtime::Digest;
 
 use crate::artifact::ArtifactError;
 
 /// The longest text of a registry in a message.
 const MAX_TEXT: usize = 300;
+/// The most of an error's body that is read, in bytes.
+const MAX_BODY: usize = 64 << 10;
 
 /// Why a registry did not give or take something. The message begins with its host.
 #[derive(Debug, thiserror::Error)]
@@ -20,13 +25,14 @@ pub struct RegistryError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
     #[error("401: {0}")]
-    Unauthorized(&'static str),
+    Unauthorized(String),
     #[error("403: {0}")]
     Forbidden(String),
     #[error("404: it does not have {0}")]
     NotFound(String),
-    #[error("429: it has had too many requests: {0}")]
-    TooManyRequests(String),
+    /// When to come back, as the registry says it with a space before, and its text.
+    #[error("429: it has had too many requests{0}: {1}")]
+    TooManyRequests(String, String),
     #[error("{code}: {text}")]
     Status { code: u16, text: String },
     #[error("{0}")]
@@ -55,26 +61,23 @@ impl Problem {
         RegistryError { host: host.to_owned(), problem: self }
     }
 
-    /// Says what a library error is. `what` was asked for, with a credential or without.
-    pub(crate) fn of(error: OciDistributionError, what: &str, has_credential: bool) -> Self {
-        match error {
-            OciDistributionError::UnauthorizedError { .. } | OciDistributionError::AuthenticationFailure(_) => {
-                Self::Unauthorized(match has_credential {
-                    true => "it does not accept the credential, or this may not read the repository",
-                    false => "it wants a credential: name one in --registry-auth",
-                })
-            }
-            OciDistributionError::RegistryError { envelope, .. } => envelope_problem(&envelope, what),
-            OciDistributionError::ServerError { code, message, .. } => match code {
-                403 => Self::Forbidden(text(&message)),
-                404 => Self::NotFound(what.to_owned()),
-                429 => Self::TooManyRequests(text(&message)),
-                code => Self::Status { code, text: text(&message) },
-            },
-            OciDistributionError::ImageManifestNotFoundError(_) => Self::NotFound(what.to_owned()),
-            OciDistributionError::DigestError(_) => Self::WrongDigest(what.to_owned()),
-            OciDistributionError::RequestError(error) => Self::Unreachable(chain(&error)),
-            error => Self::Other(text(&chain(&error))),
+    /// Names whose answer it is, where it is not the registry's own.
+    pub(crate) fn of(self, service: &str) -> Self {
+        match self {
+            Self::TooManyRequests(retry, text) => Self::TooManyRequests(retry, format!("{service}: {text}")),
+            Self::Status { code, text } => Self::Status { code, text: format!("{service}: {text}") },
+            Self::NotFound(_) => Self::Status { code: 404, text: format!("{service} is not there") },
+            other => other,
+        }
+    }
+
+    /// Adds that the credential was not sent, as nobody asked for it. Some registries say so little of what is private.
+    pub(crate) fn without_login(self) -> Self {
+        let more = |text: String| format!("{text} (it asked for no credential, and none was sent)");
+        match self {
+            Self::Forbidden(text) => Self::Forbidden(more(text)),
+            Self::NotFound(text) => Self::NotFound(more(text)),
+            other => other,
         }
     }
 
@@ -83,21 +86,49 @@ impl Problem {
     }
 }
 
-fn envelope_problem(envelope: &OciEnvelope, what: &str) -> Problem {
-    let message = text(&envelope.errors.iter().map(|error| error.message.as_str()).collect::<Vec<_>>().join("; "));
-    match envelope.errors.first().map(|error| &error.code) {
-        Some(
-            OciErrorCode::ManifestUnknown
-            | OciErrorCode::NameUnknown
-            | OciErrorCode::BlobUnknown
-            | OciErrorCode::ManifestBlobUnknown
-            | OciErrorCode::NotFound,
-        ) => Problem::NotFound(what.to_owned()),
-        Some(OciErrorCode::Unauthorized) => Problem::Unauthorized("it does not accept the credential"),
-        Some(OciErrorCode::Denied) => Problem::Forbidden(message),
-        Some(OciErrorCode::Toomanyrequests) => Problem::TooManyRequests(message),
-        _ => Problem::Other(format!("it refuses: {message}")),
+/// What a registry says in an error.
+#[derive(Deserialize)]
+struct Envelope {
+    errors: Vec<EnvelopeError>,
+}
+
+#[derive(Deserialize)]
+struct EnvelopeError {
+    code: Option<String>,
+    message: Option<String>,
+}
+
+/// Reads a response that is no success. `what` was asked for.
+pub(crate) async fn problem_of(response: Response, what: &str) -> Problem {
+    let code = response.status().as_u16();
+    let retry = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry = retry.map(|retry| format!(" (Retry-After: {})", text(retry))).unwrap_or_default();
+    let body = body_of(response, MAX_BODY).await;
+    let message = match serde_json::from_slice::<Envelope>(&body) {
+        Ok(Envelope { errors }) => {
+            let messages = errors.into_iter().filter_map(|error| error.message.or(error.code));
+            text(&messages.collect::<Vec<_>>().join("; "))
+        }
+        Err(_) => text(&String::from_utf8_lossy(&body)),
+    };
+    match code {
+        403 => Problem::Forbidden(message),
+        404 => Problem::NotFound(what.to_owned()),
+        429 => Problem::TooManyRequests(retry, message),
+        code => Problem::Status { code, text: message },
     }
+}
+
+/// Reads the beginning of a body.
+pub(crate) async fn body_of(mut response: Response, most: usize) -> Bytes {
+    let mut body = BytesMut::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(chunk.get(..most.saturating_sub(body.len())).unwrap_or(&chunk));
+        if body.len() >= most {
+            break;
+        }
+    }
+    body.freeze()
 }
 
 /// An error and its causes on one line.

@@ -4,13 +4,14 @@
 //! ```yaml
 //! registries:
 //! - host: registry.example
-//!   mirrors: ["10.0.0.5:5000"]
+//!   mirrors: ["10.0.0.5:5000", "harbor.example/proxy"]
 //!   caFile: /etc/weir/registry-ca.pem
 //! - host: 10.0.0.5:5000
 //!   plainHTTP: true
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ struct File {
 pub struct Endpoint {
     /// Host and port.
     pub host: String,
+    /// What stands before the names of repositories there, or nothing: the project of a proxy cache.
+    pub path: String,
     /// Whether it speaks HTTP without TLS.
     pub plain_http: bool,
     /// The certificate authorities by which it is recognized, as PEM. `None`: those of the system.
@@ -78,12 +81,17 @@ impl Registries {
         let mut hosts = BTreeMap::new();
         for registry in file.registries {
             let host = registry.host.clone();
-            for name in registry.mirrors.iter().chain([&host]) {
-                if format!("{name}/a").parse::<weir_runtime::OciReference>().is_err() {
-                    return Err(RegistriesError::Invalid(format!(
-                        "{name:?} is not the host of a registry, with an optional port"
-                    )));
-                }
+            let is_place = |name: &str| format!("{name}/a").parse::<weir_runtime::OciReference>().is_ok();
+            if !is_place(&host) || host.contains('/') {
+                return Err(RegistriesError::Invalid(format!(
+                    "{host:?} is not the host of a registry, with an optional port"
+                )));
+            }
+            if let Some(mirror) = registry.mirrors.iter().find(|mirror| !is_place(mirror)) {
+                return Err(RegistriesError::Invalid(format!(
+                    "mirror {mirror:?} is not the host of a registry, with an optional port and an optional path that stands \
+                     before the names of repositories: HOST[:PORT][/PATH]"
+                )));
             }
             if registry.plain_http && registry.ca_file.is_some() {
                 return Err(RegistriesError::Invalid(format!("{host}: plainHTTP and caFile exclude each other")));
@@ -104,7 +112,9 @@ impl Registries {
         mirrors.iter().map(String::as_str).chain([host]).map(|host| self.endpoint(host)).collect()
     }
 
-    fn endpoint(&self, host: &str) -> Result<Endpoint, RegistriesError> {
+    /// `place` is a host, or a mirror with a path.
+    fn endpoint(&self, place: &str) -> Result<Endpoint, RegistriesError> {
+        let (host, path) = place.split_once('/').unwrap_or((place, ""));
         let registry = self.0.get(host);
         let file = registry.and_then(|registry| registry.ca_file.as_ref());
         let certificate_authority = file.map(|path| {
@@ -116,9 +126,25 @@ impl Registries {
         });
         Ok(Endpoint {
             host: host.to_owned(),
+            path: path.to_owned(),
             plain_http: registry.is_some_and(|registry| registry.plain_http),
             certificate_authority: certificate_authority.transpose()?,
         })
+    }
+}
+
+impl Endpoint {
+    /// Returns the name by which a repository is here.
+    #[must_use]
+    pub fn repository(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host)?;
+        if self.path.is_empty() { Ok(()) } else { write!(f, "/{}", self.path) }
     }
 }
 
@@ -139,6 +165,7 @@ mod tests {
         let registries = Registries::parse(&text).unwrap();
         let endpoint = |host: &str, plain_http, certificate: Option<&str>| Endpoint {
             host: host.to_owned(),
+            path: String::new(),
             plain_http,
             certificate_authority: certificate.map(str::to_owned),
         };
@@ -147,6 +174,15 @@ mod tests {
             [endpoint("10.0.0.5:5000", true, None), endpoint("registry.example", false, Some("PEM"))]
         );
         assert_eq!(registries.endpoints("other.example").unwrap(), [endpoint("other.example", false, None)]);
+        // A path is not a part of the host.
+        let text = "registries: [{host: a.example, mirrors: ['b.example:5000/proxy/a']}, {host: 'b.example:5000', plainHTTP: true}]";
+        let endpoints = Registries::parse(text).unwrap().endpoints("a.example").unwrap();
+        let proxy = Endpoint { path: "proxy/a".to_owned(), ..endpoint("b.example:5000", true, None) };
+        assert_eq!(endpoints, [proxy.clone(), endpoint("a.example", false, None)]);
+        assert_eq!(
+            (proxy.repository("team/x").as_str(), proxy.to_string().as_str()),
+            ("proxy/a/team/x", "b.example:5000/proxy/a")
+        );
         std::fs::remove_file(&ca).unwrap();
         let error = registries.endpoints("registry.example").unwrap_err().to_string();
         assert!(error.starts_with("caFile of registry.example: "), "{error}");
@@ -158,7 +194,9 @@ mod tests {
             ("registries: [{host: a.example}, {host: a.example}]", "a.example is given twice"),
             ("registries: [{host: a.example, plainHttp: true}]", "plainHttp"),
             ("registries: [{host: 'https://a.example'}]", "is not the host of a registry"),
+            ("registries: [{host: a.example/b}]", "\"a.example/b\" is not the host"),
             ("registries: [{host: a.example, mirrors: [b/c]}]", "\"b/c\" is not the host"),
+            ("registries: [{host: a.example, mirrors: [b.example/C]}]", "HOST[:PORT][/PATH]"),
             ("registries: [{host: a.example, plainHTTP: true, caFile: x}]", "exclude each other"),
             ("hosts: []", "hosts"),
         ] {

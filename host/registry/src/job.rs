@@ -15,7 +15,7 @@ pub struct PullJob {
     #[serde(with = "as_text")]
     pub reference: PinnedReference,
     /// The addresses of the registry in their order, with the credentials for them.
-    pub sources: Vec<(Endpoint, Option<Login>)>,
+    pub sources: Vec<(Endpoint, Login)>,
     /// Whether it is of no use without its signatures. They are read anyway: a later policy may need them.
     pub needs_signature: bool,
     /// The file to write. What it has already is not pulled again, and neither is what an interrupted pull has left beside it.

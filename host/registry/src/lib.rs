@@ -10,6 +10,7 @@
 //! people who carry it over an air gap.
 
 mod artifact;
+mod authorization;
 mod child;
 mod client;
 mod credentials;
@@ -18,12 +19,13 @@ mod file;
 mod hosts;
 mod job;
 mod layout;
+mod manifest;
 mod pull;
 mod push;
 pub mod signature;
 
 pub use self::artifact::{ArtifactError, Module};
-pub use self::child::{PullChildError, pull_child};
+pub use self::child::{PullChildError, PullEvent, pull_child};
 pub use self::credentials::{Credentials, Login};
 pub use self::error::RegistryError;
 pub use self::hosts::{Endpoint, Registries, RegistriesError};

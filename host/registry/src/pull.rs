@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use oci_client::manifest::{OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};
 use weir_runtime::{Digest, PinnedReference};
 
 use crate::artifact::{self, ArtifactError, Parsed};
-use crate::client::{ManifestName, Repository};
-use crate::error::{Problem, RegistryError};
+use crate::child::PullEvent;
+use crate::client::{Access, ManifestName, Repository};
+use crate::error::Problem;
 use crate::job::PullJob;
 use crate::layout::Layout;
+use crate::manifest::{Blob, MANIFEST, Manifest};
 use crate::signature::{BUNDLE, signature_tag};
 
 /// The most signatures of an artifact that are read.
@@ -22,21 +23,25 @@ const MAX_SMALL: u64 = 1 << 20;
 ///
 /// # Errors
 /// What each source says, on one line.
-pub(crate) async fn pull(job: &PullJob, mut progress: impl FnMut(u64, u64)) -> Result<Layout, String> {
+pub(crate) async fn pull(job: &PullJob, mut event: impl FnMut(PullEvent)) -> Result<Layout, String> {
     let mut errors = Vec::new();
     let have = Layout::open(&job.destination).unwrap_or_default();
     for (endpoint, login) in &job.sources {
-        let repository = Repository::new(endpoint, job.reference.reference().repository(), login.as_ref());
+        let repository = Repository::new(endpoint, job.reference.reference().repository(), login, Access::Pull);
         let pulled = match &repository {
             Ok(repository) => {
                 let puller = Puller { repository, have: &have, destination: &job.destination };
-                puller.pull(&job.reference, job.needs_signature, &mut progress).await
+                let pulled = puller.pull(&job.reference, job.needs_signature, &mut event).await;
+                if let Some(unused) = repository.unused().await.filter(|_| pulled.is_ok()) {
+                    event(PullEvent::Unused(unused));
+                }
+                pulled
             }
             Err(error) => Err(Problem::Other(error.problem.to_string())),
         };
         match pulled {
             Ok(layout) => return Ok(layout),
-            Err(problem) => errors.push(RegistryError { host: endpoint.host.clone(), problem }.to_string()),
+            Err(problem) => errors.push(problem.at(&endpoint.to_string()).to_string()),
         }
     }
     Err(errors.join("; "))
@@ -53,14 +58,15 @@ impl Puller<'_> {
         &self,
         reference: &PinnedReference,
         needs_signature: bool,
-        progress: &mut impl FnMut(u64, u64),
+        event: &mut impl FnMut(PullEvent),
     ) -> Result<Layout, Problem> {
         let mut layout = Layout::default();
         let bytes = self.repository.manifest(&ManifestName::Digest(reference.digest())).await?;
         let mut parsed = artifact::parse(&bytes)?;
         layout.add_manifest(&media_type(&bytes), bytes, reference.reference().tag());
-        if let Parsed::Index(digest) = parsed {
-            let bytes = self.repository.manifest(&ManifestName::Digest(digest)).await?;
+        if let Parsed::Index { module, unused } = parsed {
+            unused.into_iter().for_each(|unused| event(PullEvent::Unused(unused)));
+            let bytes = self.repository.manifest(&ManifestName::Digest(module)).await?;
             parsed = artifact::parse(&bytes)?;
             layout.add_manifest(&media_type(&bytes), bytes, None);
         }
@@ -69,7 +75,7 @@ impl Puller<'_> {
         };
         let (layer, digest) = artifact::layer(&manifest)?;
         let size = u64::try_from(layer.size).unwrap_or(0);
-        layout.add(self.blob(digest, size, progress).await?);
+        layout.add(self.blob(digest, size, |got, all| event(PullEvent::Progress(got, all))).await?);
         layout.add(self.small(&manifest.config).await?);
         match self.signatures(reference.digest(), &mut layout).await {
             Err(problem) if needs_signature => Err(problem),
@@ -86,7 +92,7 @@ impl Puller<'_> {
         self.repository.blob(digest, size, &part, progress).await
     }
 
-    async fn small(&self, blob: &OciDescriptor) -> Result<Bytes, Problem> {
+    async fn small(&self, blob: &Blob) -> Result<Bytes, Problem> {
         let digest = artifact::digest(&blob.digest)?;
         let size = u64::try_from(blob.size).ok().filter(|size| *size <= MAX_SMALL);
         let size =
@@ -115,7 +121,7 @@ impl Puller<'_> {
 
     async fn signature(&self, name: ManifestName, tag: Option<&str>, layout: &mut Layout) -> Result<(), Problem> {
         let bytes = self.repository.manifest(&name).await?;
-        let manifest: OciImageManifest = serde_json::from_slice(&bytes)
+        let manifest: Manifest = serde_json::from_slice(&bytes)
             .map_err(|error| ArtifactError::Manifest(format!("line {} column {}", error.line(), error.column())))?;
         for blob in manifest.layers.iter().take(MAX_SIGNATURES).chain([&manifest.config]) {
             layout.add(self.small(blob).await?);
@@ -129,5 +135,5 @@ impl Puller<'_> {
 fn media_type(manifest: &[u8]) -> String {
     let value = serde_json::from_slice::<serde_json::Value>(manifest).unwrap_or_default();
     let text = value.get("mediaType").and_then(serde_json::Value::as_str);
-    text.unwrap_or(OCI_IMAGE_MEDIA_TYPE).to_owned()
+    text.unwrap_or(MANIFEST).to_owned()
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use weir_runtime::{Digest, OciReference, PinnedReference};
 
 use crate::artifact::{artifact, is_index};
-use crate::client::{ManifestName, Repository};
+use crate::client::{Access, ManifestName, Repository};
 use crate::credentials::Login;
 use crate::error::RegistryError;
 use crate::hosts::Endpoint;
@@ -17,8 +17,8 @@ pub struct Target<'a> {
     pub reference: &'a OciReference,
     /// The address of its registry.
     pub endpoint: &'a Endpoint,
-    /// The credential.
-    pub login: Option<&'a Login>,
+    /// The credential, which may be none.
+    pub login: &'a Login,
 }
 
 /// Returns the name of what a tag names now; `latest` without a tag.
@@ -29,7 +29,7 @@ pub async fn resolve(target: &Target<'_>) -> Result<PinnedReference, RegistryErr
     if let Some(digest) = target.reference.digest() {
         return Ok(target.reference.pinned(digest));
     }
-    let repository = Repository::new(target.endpoint, target.reference.repository(), target.login)?;
+    let repository = Repository::new(target.endpoint, target.reference.repository(), target.login, Access::Pull)?;
     let tag = target.reference.tag().unwrap_or("latest").to_owned();
     let manifest = repository.manifest(&ManifestName::Tag(tag)).await;
     Ok(target.reference.pinned(Digest::of(&manifest.map_err(|problem| problem.at(repository.host()))?)))
@@ -53,7 +53,7 @@ pub async fn push_layout(
     layout: &Layout,
     artifact: Digest,
 ) -> Result<PinnedReference, RegistryError> {
-    let repository = Repository::new(target.endpoint, target.reference.repository(), target.login)?;
+    let repository = Repository::new(target.endpoint, target.reference.repository(), target.login, Access::Push)?;
     for (digest, blob) in layout.blobs() {
         repository.push_blob(digest, blob.clone()).await.map_err(|problem| problem.at(repository.host()))?;
     }

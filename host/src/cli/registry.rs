@@ -6,6 +6,7 @@ use super::CommandError;
 use super::workbench::{block_on, entry_of, module};
 use crate::config::author::{LoadFlags, PullFlags, PushFlags, with_login};
 use crate::config::{RegistryFlags, TrustFlags};
+use crate::logging::{Repeated, log_for_people};
 use crate::modules::{Modules, found, layout_file};
 use weir_registry::{Credentials, Endpoint, Layout, Login, Registries, Target};
 use weir_runtime::{OciReference, PinnedReference};
@@ -14,7 +15,7 @@ use weir_upstream::error_report;
 /// A registry itself, without its mirrors, for what is written or named by a tag.
 struct Registry {
     endpoint: Endpoint,
-    login: Option<Login>,
+    login: Login,
 }
 
 impl Registry {
@@ -22,11 +23,11 @@ impl Registry {
         let endpoints = registries.endpoints(name.registry());
         let endpoint = endpoints.map_err(|error| CommandError::invalid("--registries", error_report(&error)))?.pop();
         let endpoint = endpoint.ok_or_else(|| CommandError::invalid(name, "its registry has no address"))?;
-        Ok(Self { endpoint, login: credentials.of(name).cloned() })
+        Ok(Self { endpoint, login: credentials.of(name) })
     }
 
     fn target<'a>(&'a self, reference: &'a OciReference) -> Target<'a> {
-        Target { reference, endpoint: &self.endpoint, login: self.login.as_ref() }
+        Target { reference, endpoint: &self.endpoint, login: &self.login }
     }
 }
 
@@ -91,6 +92,8 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
 }
 
 fn pulled(flags: &PullFlags) -> Result<(PinnedReference, Layout), CommandError> {
+    // What of the credential or the artifact is not used.
+    log_for_people(0, Repeated::Shown);
     let modules = modules(&flags.trust.registries, flags.trust.signature_policy.clone());
     block_on(async {
         let registry = Registry::new(&settings(&modules).await?, &flags.reference)?;

@@ -9,7 +9,7 @@ use super::peer::of_peer;
 use super::{FoundModule, Modules};
 use weir_process::files;
 use weir_registry::signature::SignaturePolicy;
-use weir_registry::{Credentials, Layout, LayoutError, PullJob, Registries};
+use weir_registry::{Credentials, Layout, LayoutError, PullEvent, PullJob, Registries};
 use weir_runtime::PinnedReference;
 use weir_upstream::error_report;
 
@@ -122,10 +122,13 @@ impl Modules {
         let job = self.job(reference, policy, destination.clone()).await?;
         let _pulling = self.cache.as_ref().map(|cache| cache.begin_pull(reference.digest()));
         progress("pulling".to_owned());
-        job.run(|got, all| {
-            if let Some(percent) = got.saturating_mul(100).checked_div(all) {
-                progress(format!("pulling {percent} %"));
+        job.run(|event| match event {
+            PullEvent::Progress(got, all) => {
+                if let Some(percent) = got.saturating_mul(100).checked_div(all) {
+                    progress(format!("pulling {percent} %"));
+                }
             }
+            PullEvent::Unused(what) => tracing::info!(%reference, what, "not used while a module was pulled"),
         })
         .await?;
         let layout = open(destination).await.map_err(|error| format!("what was pulled: {error}"))?;
@@ -145,7 +148,7 @@ impl Modules {
         let endpoints = registries.endpoints(name.registry());
         let endpoints = endpoints.map_err(|error| format!("--registries: {}", error_report(&error)))?;
         let with_login = |endpoint: weir_registry::Endpoint| {
-            let login = credentials.login(&endpoint.host, name.repository()).cloned();
+            let login = credentials.login(&endpoint.host, &endpoint.repository(name.repository()));
             (endpoint, login)
         };
         Ok(PullJob {

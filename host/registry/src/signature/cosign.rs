@@ -8,12 +8,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use oci_client::manifest::OciImageManifest;
 use serde::Deserialize;
 use weir_runtime::Digest;
 
 use super::key::PublicKey;
 use crate::layout::Layout;
+use crate::manifest::Manifest;
 
 /// The beginning of the artifact type of bundles; a version follows.
 pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
@@ -113,7 +113,7 @@ pub(crate) fn signature_tag(artifact: Digest) -> String {
 pub(super) fn verify_artifact(layout: &Layout, artifact: Digest, keys: &[PublicKey]) -> (usize, bool) {
     let (mut count, mut is_valid) = (0, false);
     for (_, manifest, _) in layout.manifests() {
-        let Ok(manifest) = serde_json::from_slice::<OciImageManifest>(manifest) else { continue };
+        let Ok(manifest) = serde_json::from_slice::<Manifest>(manifest) else { continue };
         for layer in &manifest.layers {
             let blob = layer.digest.parse().ok().and_then(|digest| layout.blob(&digest));
             let annotation = layer.annotations.as_ref().and_then(|annotations| annotations.get(SIGNATURE));
