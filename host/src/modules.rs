@@ -14,12 +14,10 @@ mod cache;
 mod config_map;
 mod peer;
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use kube::Client;
 
 pub(crate) use self::artifact::found;
@@ -28,6 +26,8 @@ pub(crate) use self::cache::{Arrival, layout_file};
 pub(crate) use self::peer::{PEER_MODULES, WAIT};
 use crate::bounded_file::read_file;
 use crate::config::{Configuration, TrustFlags};
+use crate::unpack::unpacked;
+use weir_kube::utf8;
 use weir_registry::signature::SignaturePolicy;
 use weir_runtime::{Digest, Filter, FilterEntry, MAX_MODULE, ModuleSource};
 use weir_store::Peers;
@@ -166,10 +166,10 @@ impl Modules {
         };
         let path = directory.join(name);
         let from = path.display().to_string();
-        let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_MODULE)).await;
+        let read = tokio::task::spawn_blocking(move || unpacked(read_file(&path, MAX_MODULE)?.into())).await;
         let bytes = read.map_err(std::io::Error::other).flatten();
         let unreadable = |error| format!("module {name} is not in binaryData, and {from} cannot be read: {error}");
-        let bytes = bytes.map_err(unreadable)?.into();
+        let bytes = bytes.map_err(unreadable)?;
         Ok((FoundModule { bytes, from }, format!("file://{name}")))
     }
 }
@@ -189,46 +189,7 @@ async fn read_settings(flag: &str, path: Option<PathBuf>) -> Result<Option<Strin
     let shown = path.display().to_string();
     let read = tokio::task::spawn_blocking(move || read_file(&path, MAX_SETTINGS)).await;
     let bytes = read.map_err(std::io::Error::other).flatten();
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
-    text.map(Some).map_err(|error| format!("{flag} {shown} cannot be read: {error}"))
-}
-
-/// Unpacks a module that is compressed with gzip. A ConfigMap holds 1 MiB in all.
-fn unpacked(bytes: Bytes) -> std::io::Result<Bytes> {
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return Ok(bytes);
-    }
-    let mut module = Vec::new();
-    GzDecoder::new(&*bytes).take(MAX_MODULE as u64 + 1).read_to_end(&mut module)?;
-    if module.len() > MAX_MODULE {
-        return Err(std::io::Error::other(format!("larger than {MAX_MODULE} bytes")));
-    }
-    Ok(module.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-
-    use super::*;
-
-    fn packed(bytes: &[u8]) -> Bytes {
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        gzip.write_all(bytes).unwrap();
-        gzip.finish().unwrap().into()
-    }
-
-    #[test]
-    fn gzip_is_unpacked_up_to_the_largest_module_and_all_else_is_as_it_is() {
-        let module = Bytes::from_static(b"\0asm module");
-        assert_eq!(unpacked(module.clone()).unwrap(), module);
-        assert_eq!(unpacked(packed(&module)).unwrap(), module);
-        let cut = packed(&module).slice(..15);
-        assert!(unpacked(cut).is_err(), "an end is missing");
-        let bomb = unpacked(packed(&vec![0; MAX_MODULE + 1])).unwrap_err().to_string();
-        assert_eq!(bomb, format!("larger than {MAX_MODULE} bytes"));
-    }
+    let bytes = bytes.map_err(|error| format!("{flag} {shown} cannot be read: {error}"))?;
+    let text = utf8(&bytes).map_err(|reason| format!("{flag} {shown}: {reason}"))?;
+    Ok(Some(text.to_owned()))
 }

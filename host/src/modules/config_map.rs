@@ -5,7 +5,8 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
-use super::{FoundModule, Modules, unpacked};
+use super::{FoundModule, Modules};
+use crate::unpack::unpacked;
 use weir_runtime::{Digest, FilterEntry, ObjectName};
 use weir_upstream::error_report;
 
