@@ -196,7 +196,11 @@ deny: ## licences, duplicate versions, sources of all dependencies
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
 
-schema: ## rewrites the protobuf table, its test objects and the model's .proto files (needs Go)
+# What YAML scalars are, as sigs.k8s.io/yaml reads them.
+YAML := host/kube/yaml
+
+schema: ## rewrites the protobuf table, its test objects, the model's .proto files and the YAML values (needs Go)
+	cd $(YAML) && go run . < texts.txt > values.new && mv values.new values.txt
 	cd $(SCHEMA) && go run . > kubernetes.new && mv kubernetes.new kubernetes.schema
 	cd $(SCHEMA) && go run ./fixtures kubernetes.schema > ../tests/protobuf/objects.txt
 	cd $(SCHEMA) && sh $(CURDIR)/tests/model/protos.sh $(CURDIR)/tests/model/proto
@@ -206,7 +210,8 @@ schema-check: ## the committed table is what the published types say (skipped wi
 	elif ! (cd $(SCHEMA) && timeout 120 go mod download); then echo "schema-check: skipped, its Go modules cannot be had"; \
 	else cd $(SCHEMA) && go vet ./... && go run . | diff -u kubernetes.schema - && \
 	  go run ./fixtures kubernetes.schema | diff -q ../tests/protobuf/objects.txt - && \
-	  protos=$$(mktemp -d) && sh $(CURDIR)/tests/model/protos.sh $$protos && diff -r $$protos $(CURDIR)/tests/model/proto && rm -r $$protos && echo "schema-check: the table is up to date"; fi
+	  protos=$$(mktemp -d) && sh $(CURDIR)/tests/model/protos.sh $$protos && diff -r $$protos $(CURDIR)/tests/model/proto && rm -r $$protos && \
+	  cd $(CURDIR)/$(YAML) && go vet ./... && go run . < texts.txt | diff -u values.txt - && echo "schema-check: the table is up to date"; fi
 
 # Long runs, each a target of its own.
 MUTATIONS ?= 100000

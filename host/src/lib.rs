@@ -39,4 +39,5 @@ mod server_file;
 pub mod sockets;
 mod time_file;
 pub mod traces;
+mod unpack;
 pub mod view;

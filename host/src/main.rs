@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 /// The exit code of a command that runs test cases.
-fn passed<E: std::error::Error>(result: Result<bool, E>) -> ExitCode {
+fn passed<E: std::error::Error + 'static>(result: Result<bool, E>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -65,7 +65,7 @@ fn passed<E: std::error::Error>(result: Result<bool, E>) -> ExitCode {
     }
 }
 
-fn exit<E: std::error::Error>(result: Result<(), E>, code: u8) -> ExitCode {
+fn exit<E: std::error::Error + 'static>(result: Result<(), E>, code: u8) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     eprintln!("weir: {}", weir_upstream::error_report(&error));
     ExitCode::from(code)

@@ -14,13 +14,11 @@ mod cache;
 mod config_map;
 mod peer;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use kube::Client;
 
 pub(crate) use self::artifact::found;
@@ -28,6 +26,8 @@ pub use self::cache::ModuleCache;
 pub(crate) use self::cache::{Arrival, layout_file};
 pub(crate) use self::peer::{PEER_MODULES, WAIT};
 use crate::config::{Configuration, TrustFlags};
+use crate::unpack::unpacked;
+use weir_kube::utf8;
 use weir_process::{FileRead, WatchedFiles, files};
 use weir_registry::signature::SignaturePolicy;
 use weir_runtime::{Digest, Filter, FilterEntry, MAX_MODULE, ModuleSource};
@@ -172,10 +172,8 @@ impl Modules {
         configuration: &Configuration,
     ) -> Result<(FoundModule, String), String> {
         if let Some(bytes) = configuration.binary_data.get(name) {
-            let packed = bytes.clone();
-            let unpacked = tokio::task::spawn_blocking(move || unpacked(packed)).await.map_err(std::io::Error::other);
             let unreadable = |error| format!("module {name} in binaryData cannot be unpacked: {error}");
-            let bytes = unpacked.flatten().map_err(unreadable)?;
+            let bytes = unpack(bytes.clone()).await.map_err(unreadable)?;
             return Ok((FoundModule { bytes, from: "binaryData".to_owned() }, format!("{OWN}/{name}")));
         }
         if let Some(bytes) = self.kept(entry, configuration).await {
@@ -187,7 +185,8 @@ impl Modules {
         let path = directory.join(name);
         let from = path.display().to_string();
         let unreadable = |error| format!("module {name} is not in binaryData, and {from} cannot be read: {error}");
-        let bytes = self.settled(&path, MAX_MODULE).await.map_err(unreadable)?.into();
+        let packed = self.settled(&path, MAX_MODULE).await.map_err(unreadable)?.into();
+        let bytes = unpack(packed).await.map_err(unreadable)?;
         Ok((FoundModule { bytes, from }, format!("file://{name}")))
     }
 }
@@ -204,9 +203,11 @@ impl Modules {
     /// Reads a file of settings, if there is one.
     async fn settings(&self, flag: &str, path: Option<&Path>) -> Result<Option<String>, String> {
         let Some(path) = path else { return Ok(None) };
+        let shown = path.display();
         let bytes = self.settled(path, MAX_SETTINGS).await;
-        let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
-        text.map(Some).map_err(|error| format!("{flag} {} cannot be read: {error}", path.display()))
+        let bytes = bytes.map_err(|error| format!("{flag} {shown} cannot be read: {error}"))?;
+        let text = utf8(&bytes).map_err(|reason| format!("{flag} {shown}: {reason}"))?;
+        Ok(Some(text.to_owned()))
     }
 }
 
@@ -219,42 +220,7 @@ fn kept_as(entry: &FilterEntry) -> Option<Digest> {
     }
 }
 
-/// Unpacks a module that is compressed with gzip. A ConfigMap holds 1 MiB in all.
-fn unpacked(bytes: Bytes) -> std::io::Result<Bytes> {
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return Ok(bytes);
-    }
-    let mut module = Vec::new();
-    GzDecoder::new(&*bytes).take(MAX_MODULE as u64 + 1).read_to_end(&mut module)?;
-    if module.len() > MAX_MODULE {
-        return Err(std::io::Error::other(format!("larger than {MAX_MODULE} bytes")));
-    }
-    Ok(module.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-
-    use super::*;
-
-    fn packed(bytes: &[u8]) -> Bytes {
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        gzip.write_all(bytes).unwrap();
-        gzip.finish().unwrap().into()
-    }
-
-    #[test]
-    fn gzip_is_unpacked_up_to_the_largest_module_and_all_else_is_as_it_is() {
-        let module = Bytes::from_static(b"\0asm module");
-        assert_eq!(unpacked(module.clone()).unwrap(), module);
-        assert_eq!(unpacked(packed(&module)).unwrap(), module);
-        let cut = packed(&module).slice(..15);
-        assert!(unpacked(cut).is_err(), "an end is missing");
-        let bomb = unpacked(packed(&vec![0; MAX_MODULE + 1])).unwrap_err().to_string();
-        assert_eq!(bomb, format!("larger than {MAX_MODULE} bytes"));
-    }
+/// Unpacks a module, away from the threads that serve: it is the work of a second.
+async fn unpack(packed: Bytes) -> std::io::Result<Bytes> {
+    tokio::task::spawn_blocking(move || unpacked(packed)).await.map_err(std::io::Error::other)?
 }

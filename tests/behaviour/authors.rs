@@ -3,9 +3,12 @@
 mod dev;
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use weir_tests::built;
 
 use super::edge;
@@ -345,6 +348,69 @@ fn who_has_read_enough_may_leave() {
     }
 }
 
+/// The daemon takes each file name that a ConfigMap has, and gzip.
+#[test]
+fn a_module_may_have_any_file_name_and_be_compressed() {
+    let desk = Desk::new();
+    desk.write("services.yaml", SERVICES);
+    desk.write("cases/none.yaml", "cases: []");
+    let module = fs::read(built::module("nodeportisolation")).unwrap();
+    let packed = |bytes: &[u8]| {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    };
+    desk.write("hide-1.2.wasm", &module);
+    desk.write("hide_1.wasm.gz", [packed(&module[..500]), packed(&module[500..])].concat());
+    for (file, name, in_map) in
+        [("hide-1.2.wasm", "hide-1-2", "hide-1.2.wasm"), ("hide_1.wasm.gz", "hide-1", "hide_1.wasm")]
+    {
+        let inspected = desk.weir(&["inspect", file]).well();
+        assert!(inspected.contains(&format!("- name: {name}\n    module: {in_map}\n")), "{inspected}");
+        assert!(inspected.contains(&weir_runtime::Digest::of(&module).to_string()), "{inspected}");
+        let ran = desk.weir(&["run", file, "--object", "services.yaml"]).well();
+        assert!(ran.contains("services shop/a: unchanged"), "{ran}");
+        assert!(desk.weir(&["test", file]).well().contains("0 cases"));
+        assert!(desk.weir(&["check", file]).well().starts_with(&format!("{name}: ")));
+        let pushed = desk.weir(&["push", file, "127.0.0.1:1/hide:1"]);
+        assert!(pushed.code == Some(1) && pushed.err.contains("127.0.0.1:1"), "{}", pushed.err);
+    }
+}
+
+#[test]
+fn run_says_that_no_rule_matches_and_that_a_file_has_no_object() {
+    let desk = Desk::new();
+    let module = built::module("nodeportisolation");
+    let run = |file: &str| desk.weir(&["run", text(&module), "--object", file]);
+    desk.write("pod.yaml", format!("{SERVICES}---\n{{apiVersion: v1, kind: Pod, metadata: {{name: a}}}}"));
+    let said = run("pod.yaml").well();
+    assert!(said.contains("services shop/a: unchanged"), "{said}");
+    assert!(said.contains("pods a: no rule matches it, the filter does not run (its rules: "), "{said}");
+    for empty in ["", "# nothing\n", "---\n"] {
+        desk.write("empty.yaml", empty);
+        run("empty.yaml").refused(1, "empty.yaml: it has no object");
+    }
+    desk.write("list.yaml", "{apiVersion: v1, kind: List, items: []}");
+    let said = run("list.yaml");
+    assert!(said.code == Some(0) && said.err.contains("list.yaml: its list has no object"), "{}", said.err);
+}
+
+/// Many have one for all projects.
+#[test]
+fn the_target_folder_of_cargo_may_be_elsewhere() {
+    let desk = Desk::new();
+    desk.write("cases/none.yaml", "cases: []");
+    desk.write("built", fs::read(built::module("nodeportisolation")).unwrap());
+    let build = "mkdir -p $CARGO_TARGET_DIR/x && cp built $CARGO_TARGET_DIR/x/a.wasm # cargo";
+    desk.write("weir.toml", format!("name = 'a'\nbuild = '{build}'\nwatch = []\nmodule = 'target/x/a.wasm'\n"));
+    for arguments in [&["dev", "--once"][..], &["test"]] {
+        let mut command = Command::new(built::weir());
+        command.args(arguments).current_dir(desk.path("")).env("WEIR_CACHE_DIR", desk.path("cache"));
+        let said = Said::of(&command.env("CARGO_TARGET_DIR", desk.path("elsewhere")).output().unwrap()).well();
+        assert!(said.contains("0 cases"), "{said}");
+    }
+}
+
 #[test]
 fn mistakes_are_named_in_one_line() {
     let desk = Desk::new();
@@ -354,7 +420,7 @@ fn mistakes_are_named_in_one_line() {
     desk.write("empty/cases/none.txt", "");
     let module = text(&module);
     desk.weir(&["run", "filters.yaml", "--object", "services.yaml"])
-        .refused(1, "filters.yaml: it is text, and no module");
+        .refused(1, "filters.yaml: it is text: give a WebAssembly component");
     desk.weir(&["run", module, "--object", "services.yaml", "--filters", module])
         .refused(1, "it is a module, give a configuration");
     let named = ["run", module, "--object", "services.yaml", "--filters", "filters.yaml"];

@@ -1,9 +1,13 @@
 //! Invalid input: flags, configurations, modules. Each error names the file, the key and the reason.
 
+use std::io::Write as _;
 use std::process::{Command, Output};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use weir_tests::built;
 use weir_tests::daemon::{Setup, manifest, replace};
+use weir_tests::guests::hostile;
 
 use super::edge;
 
@@ -134,6 +138,97 @@ fn check_names_file_key_and_reason() {
         assert_eq!(output.status.code(), Some(64), "{text:?}: {}", stderr(&output));
     }
     assert_eq!(weir(&["check", "/does/not/exist.yaml"]).status.code(), Some(64));
+}
+
+/// No reason is in the words of a library: it names what is wrong with the text, and the line.
+#[test]
+fn check_says_in_plain_words_what_is_wrong_with_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    let utf16 = |text: &str| {
+        let units = text.encode_utf16().flat_map(u16::to_le_bytes);
+        [0xff, 0xfe].into_iter().chain(units).collect::<Vec<u8>>()
+    };
+    for (text, words) in [
+        (
+            b"filters:\n  - name: a\n    name: b\n".to_vec(),
+            &["line 3", "the key \"name\" is there twice: keep one"][..],
+        ),
+        (b"filters: []\n---\nfilters: []\n".to_vec(), &["2 YAML documents", "`---`"]),
+        (b"filters:\n  - {name: a, settings: {x: .inf}}\n".to_vec(), &["line 2", ".inf is not a number"]),
+        (b"filters: *a\n".to_vec(), &["line 1", "names no anchor"]),
+        (utf16("filters: []\n"), &["it is UTF-16 text: save it as UTF-8"]),
+        (b"filters: []\n# \xe4\n".to_vec(), &["it is not UTF-8 text, see line 2"]),
+        // kubectl puts a file that is not UTF-8 there.
+        (
+            b"apiVersion: v1\nkind: ConfigMap\nbinaryData:\n  filters.yaml: //5mAA==\n".to_vec(),
+            &["binaryData.filters.yaml", "it is UTF-16 text: save it as UTF-8", "kubectl"],
+        ),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let output = weir(&["check", path.to_str().unwrap()]);
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(64), "{error}");
+        for word in words.iter().chain(&["filters.yaml"]) {
+            assert!(error.contains(word), "no {word:?} in {error}");
+        }
+        for word in ["Options", "Policy", "from_", "module file name"] {
+            assert!(!error.contains(word), "{error}");
+        }
+    }
+}
+
+/// As `kubectl` does, and as Helm writes it.
+#[test]
+fn check_accepts_empty_documents_and_numbers_as_kubectl_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    let modules = built::modules();
+    let check = || weir(&["check", path.to_str().unwrap(), "--modules-dir", modules.to_str().unwrap()]);
+    for text in ["filters: []\n---\n".to_owned(), format!("---\n{}---\n# end\n", manifest("filters: []"))] {
+        std::fs::write(&path, text).unwrap();
+        let output = check();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    for port in ["010268", "0x281c", "10_268", "10268.0"] {
+        let entry = format!("{{name: masterservice, settings: {{host: 169.254.1.1, port: {port}}}}}");
+        std::fs::write(&path, format!("filters: [{entry}]")).unwrap();
+        let output = check();
+        assert_eq!(output.status.code(), Some(0), "{port}: {}", stderr(&output));
+    }
+}
+
+/// A file that is no module is refused by what it is, and gzip is unpacked wherever a module is read.
+#[test]
+fn check_names_what_a_file_is_that_is_no_module() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("filters.yaml");
+    std::fs::write(&path, "filters: [{name: a, module: a.wasm}]").unwrap();
+    let check = |module: &[u8]| {
+        std::fs::write(folder.path().join("a.wasm"), module).unwrap();
+        weir(&["check", path.to_str().unwrap(), "--modules-dir", folder.path().to_str().unwrap()])
+    };
+    let packed = |bytes: &[u8]| {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    };
+    let module = std::fs::read(built::module("discardcloudservice")).unwrap();
+    let (first, rest) = module.split_at(1000);
+    for whole in [packed(&module), [packed(first), packed(rest)].concat()] {
+        let output = check(&whole);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    for (bytes, words) in [
+        (packed(&module)[..5000].to_vec(), "the gzip file is cut off"),
+        (b"\0asm\x01\0\0\0".to_vec(), "it is a core WebAssembly module, and no component: build it for wasm32-wasip2"),
+        (b"\x28\xb5\x2f\xfd1234".to_vec(), "it is compressed with zstd"),
+        (b"name: a".to_vec(), "it is text: give a WebAssembly component"),
+        (hostile("wasi-preview-3"), "it imports wasi:cli/environment@0.3.0, and Weir serves WASI 0.2"),
+    ] {
+        let error = stderr(&check(&bytes));
+        assert!(error.contains(words) && error.contains("a.wasm"), "no {words:?} in {error}");
+    }
 }
 
 #[test]

@@ -198,7 +198,7 @@ impl CaseFile {
     /// Parses the text of a case file. The error gives the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         // Converted to JSON first, so that objects keep their order and enums have the same syntax in both formats.
-        let value: Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let value = weir_kube::yaml_document(text)?;
         serde_json::from_value(value).map_err(|error| error.to_string())
     }
 

@@ -1,5 +1,5 @@
 //! The vocabulary of the Kubernetes API: names of resources, requests, content negotiation, label selectors, the
-//! patches of a pod's status, and the credential of a request.
+//! patches of a pod's status, the credential of a request, and YAML as `kubectl` reads it.
 //!
 //! This crate performs no I/O and depends on no other crate of the workspace. Its modules depend on each other in one
 //! direction only:
@@ -11,7 +11,7 @@
 //! credential ─► go_text
 //! impersonation ─► request_info
 //! label_selector ─► names
-//! interface_address, node_user, pod_status
+//! interface_address, node_user, pod_status, yaml
 //! ```
 
 mod credential;
@@ -28,6 +28,7 @@ mod node_user;
 mod pod_status;
 mod request_info;
 mod verb;
+mod yaml;
 
 pub use credential::{Credential, CredentialError, Token, is_websocket};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldSupport};
@@ -45,3 +46,4 @@ pub use request_info::{
     client_component,
 };
 pub use verb::{Verb, VerbClass};
+pub use yaml::{utf8, yaml_document, yaml_documents};

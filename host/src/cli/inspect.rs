@@ -32,6 +32,8 @@ pub fn inspect(flags: &InspectFlags) -> Result<(), CommandError> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let packed = gzip.write_all(&module).and_then(|()| gzip.finish()).map_err(CommandError::System)?;
     let file = flags.module.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    // A module keeps its name where it is compressed.
+    let file = file.strip_suffix(".gz").unwrap_or(file);
     let text = describe(&probe, &entry, file, &Digest::of(&module), (module.len(), packed.len()));
     std::io::stdout().write_all(text.as_bytes()).map_err(CommandError::System)
 }

@@ -5,10 +5,15 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::CommandError;
+use weir_kube::utf8;
 use weir_process::files::read_now;
 
 /// The name of the file.
 pub(super) const FILE: &str = "weir.toml";
+/// Where Cargo builds unless [`TARGET_DIR`] is set.
+const TARGET: &str = "target";
+/// The variable that names another folder.
+const TARGET_DIR: &str = "CARGO_TARGET_DIR";
 /// The largest file in bytes.
 const MAX: usize = 64 << 10;
 
@@ -31,13 +36,22 @@ impl Project {
     pub(super) fn read(folder: &Path) -> Result<Self, CommandError> {
         let path = folder.join(FILE);
         let bytes = read_now(&path, MAX).map_err(CommandError::of_file(&path))?;
-        let text =
-            String::from_utf8(bytes).map_err(|_| CommandError::invalid(path.display(), "it is not UTF-8 text"))?;
-        toml::from_str(&text).map_err(|error| {
+        let text = utf8(&bytes).map_err(|reason| CommandError::invalid(path.display(), reason))?;
+        let project: Self = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             CommandError::invalid(path.display(), format!("line {line}: {}", error.message()))
-        })
+        })?;
+        let target = std::env::var_os(TARGET_DIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+        Ok(Self { module: project.module_in(target.as_deref()), ..project })
+    }
+
+    /// Returns the module, which Cargo puts into another folder than `target` if its variable names one.
+    fn module_in(&self, target: Option<&Path>) -> PathBuf {
+        match (self.module.strip_prefix(TARGET), target) {
+            (Ok(rest), Some(target)) if self.build.contains("cargo") => target.join(rest),
+            _ => self.module.clone(),
+        }
     }
 
     /// Returns the module of a command: the given one, or that of the project in the working directory.
@@ -59,6 +73,23 @@ impl Project {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_module_of_cargo_is_in_its_target_folder() {
+        let project = |build: &str, module: &str| Project {
+            name: "a".to_owned(),
+            build: build.to_owned(),
+            watch: Vec::new(),
+            module: module.into(),
+        };
+        let elsewhere = Some(Path::new("/cache/target"));
+        let rust = project("cargo build --release", "target/wasm32-wasip2/release/a.wasm");
+        assert_eq!(rust.module_in(elsewhere), Path::new("/cache/target/wasm32-wasip2/release/a.wasm"));
+        assert_eq!(rust.module_in(None), rust.module);
+        for other in [project("make", "target/a.wasm"), project("cargo build", "build/a.wasm")] {
+            assert_eq!(other.module_in(elsewhere), other.module);
+        }
+    }
 
     #[test]
     fn a_project_is_read_and_mistakes_are_named() {

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_document::{Document, resource_of};
 
-use super::workbench::{Workbench, block_on, entry, load_granted, module, objects, world};
+use super::workbench::{Workbench, block_on, entry, load_granted, module, some_objects, world};
 use super::{CommandError, bench};
 use crate::config::author::RunFlags;
 use crate::explanation;
 use crate::logging::Repeated;
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{Chain, FilterEntry, FilterSet, MatchRule, Outcome};
+use weir_runtime::{Chain, FilterEntry, FilterSet, LoadError, Loader, MatchRule, Outcome};
 
 /// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,9 +34,10 @@ pub fn run(flags: &RunFlags) -> Result<RunSummary, CommandError> {
     let (text, summary) = block_on(async {
         let module_bytes = module(&flags.module)?;
         let loader = workbench.loader(world(&flags.world)?);
-        // It matches all objects, whatever the module's own rules say.
-        let entry = FilterEntry { matches: Some(vec![every()?]), ..entry(&flags.entry, &flags.module)? };
-        let objects = objects(&flags.object)?;
+        let listed = entry(&flags.entry, &flags.module)?;
+        // Its own rules may name a client, which no object has: those are compared below.
+        let entry = FilterEntry { matches: Some(vec![every()?]), ..listed.clone() };
+        let objects = some_objects(&flags.object)?;
         // In the daemon a lookup needs the grant.
         let note = |resource: &GroupResource| {
             eprintln!("weir: note: the configuration of this filter needs {resource} in `grants`");
@@ -47,18 +48,36 @@ pub fn run(flags: &RunFlags) -> Result<RunSummary, CommandError> {
         if flags.bench {
             return bench::bench(&module_bytes, filter, &objects).await;
         }
-        Ok(run_on(&FilterSet::new(vec![Arc::new(filter)]), &objects).await)
+        let rules = rules(&loader, listed, &module_bytes).await.map_err(CommandError::of_module(&flags.module))?;
+        Ok(run_on(&FilterSet::new(vec![Arc::new(filter)]), &rules, &objects).await)
     })?;
     std::io::stdout().write_all(text.as_bytes()).map_err(CommandError::System)?;
     Ok(summary)
 }
 
-async fn run_on(set: &FilterSet, objects: &[Value]) -> (String, RunSummary) {
+/// The match rules of a filter: those of its entry, or else of its module's plan.
+async fn rules(loader: &Loader, entry: FilterEntry, module: &Bytes) -> Result<Vec<MatchRule>, LoadError> {
+    if let Some(rules) = entry.matches {
+        return Ok(rules);
+    }
+    let plan = loader.inspect(&entry, module).await?.plan;
+    // A rule that is none was refused when the filter was loaded.
+    Ok(plan.matches.iter().filter_map(|rule| rule.parse().ok()).collect())
+}
+
+async fn run_on(set: &FilterSet, rules: &[MatchRule], objects: &[Value]) -> (String, RunSummary) {
     let (mut text, mut summary) = (String::new(), RunSummary::default());
     for object in objects {
+        let title = title(object);
+        let resource = resource(object);
+        if !rules.iter().any(|rule| rule.covers(&resource)) {
+            let rules: Vec<_> = rules.iter().map(ToString::to_string).collect();
+            let _ =
+                writeln!(text, "{title}: no rule matches it, the filter does not run (its rules: {})", rules.join(" "));
+            continue;
+        }
         summary.objects += 1;
         let Some(chain) = chain_for(set, object) else { continue };
-        let title = title(object);
         for outcome in chain.run(vec![document(object)]).await {
             // Writing to a String cannot fail.
             let _ = match outcome {

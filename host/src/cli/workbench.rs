@@ -15,11 +15,12 @@ use crate::config::Configuration;
 use crate::config::author::{EntryFlags, ModuleFlags, WorldFlags};
 use crate::logging::{Repeated, log_for_people};
 use crate::lookups::FileView;
-use weir_kube::{GroupResource, LookupSpec};
+use crate::unpack::unpacked;
+use weir_kube::{GroupResource, LookupSpec, utf8, yaml_documents};
 use weir_process::files::read_now;
 use weir_runtime::{
-    ClusterView, Compiler, Digest, Endpoint, Engine, EngineError, Filter, FilterEntry, LoadError, Loader, LookupSource,
-    LookupSubscription, Lookups, MAX_MODULE,
+    ClusterView, Compiler, Digest, Endpoint, Engine, EngineError, Filter, FilterEntry, FilterName, LoadError, Loader,
+    LookupSource, LookupSubscription, Lookups, MAX_MODULE, not_wasm,
 };
 use weir_store::read_objects;
 
@@ -104,9 +105,10 @@ pub(super) async fn load_granted(
     }
 }
 
-/// Reads a file that is a module or a configuration.
+/// Reads a file that is a module, also one that is compressed with gzip, or a configuration.
 pub(super) fn read(path: &Path) -> Result<Bytes, CommandError> {
-    Ok(read_now(path, MAX_MODULE).map_err(CommandError::of_file(path))?.into())
+    let bytes = read_now(path, MAX_MODULE).and_then(|bytes| unpacked(bytes.into()));
+    bytes.map_err(CommandError::of_file(path))
 }
 
 /// Whether bytes are WebAssembly.
@@ -117,18 +119,37 @@ pub(super) fn is_module(bytes: &[u8]) -> bool {
 /// Reads a module.
 pub(super) fn module(path: &Path) -> Result<Bytes, CommandError> {
     let bytes = read(path)?;
-    if !is_module(&bytes) {
-        let reason = match std::str::from_utf8(&bytes) {
-            Ok(_) => "it is text, and no module: give a WebAssembly component",
-            Err(_) => "it is no module: it does not begin with \\0asm",
-        };
-        return Err(CommandError::invalid(path.display(), reason));
+    match not_wasm(&bytes) {
+        Some(what) => Err(CommandError::invalid(path.display(), what)),
+        None => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 /// Reads objects. `-` is standard input.
 pub(super) fn objects(path: &Path) -> Result<Vec<Value>, CommandError> {
+    objects_in(path, &text_of(path)?)
+}
+
+/// Reads the objects that a command is about. A file without any is a mistake, and an empty list is said.
+pub(super) fn some_objects(path: &Path) -> Result<Vec<Value>, CommandError> {
+    let text = text_of(path)?;
+    let objects = objects_in(path, &text)?;
+    if objects.is_empty() {
+        if yaml_documents(&text).is_ok_and(|documents| documents.is_empty()) {
+            let reason = "it has no object: give Kubernetes objects as YAML documents, JSON or a list";
+            return Err(CommandError::invalid(path.display(), reason));
+        }
+        eprintln!("{}: its list has no object", path.display());
+    }
+    Ok(objects)
+}
+
+fn objects_in(path: &Path, text: &str) -> Result<Vec<Value>, CommandError> {
+    read_objects(text).map_err(|source| CommandError::Objects { what: path.display().to_string(), source })
+}
+
+/// Reads a text. `-` is standard input.
+fn text_of(path: &Path) -> Result<String, CommandError> {
     let failed = CommandError::of_file(path);
     let bytes = if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
@@ -140,8 +161,8 @@ pub(super) fn objects(path: &Path) -> Result<Vec<Value>, CommandError> {
     } else {
         read_now(path, MAX_OBJECTS).map_err(failed)?
     };
-    read_objects(&String::from_utf8_lossy(&bytes))
-        .map_err(|source| CommandError::Objects { what: path.display().to_string(), source })
+    let text = utf8(&bytes).map_err(|reason| CommandError::invalid(path.display(), reason))?;
+    Ok(text.to_owned())
 }
 
 /// Parses what was read from a filters file or a ConfigMap.
@@ -150,7 +171,7 @@ pub(super) fn configuration(path: &Path, bytes: &[u8]) -> Result<Configuration, 
         return Err(CommandError::invalid(path.display(), "it is a module, give a configuration"));
     }
     let name = path.display().to_string();
-    let text = str::from_utf8(bytes).map_err(|_| CommandError::invalid(&name, "it is not UTF-8 text"))?;
+    let text = utf8(bytes).map_err(|reason| CommandError::invalid(&name, reason))?;
     let configuration = Configuration::from_file(&name, text)?;
     for warning in &configuration.warnings {
         eprintln!("{name}: warning: {warning}");
@@ -169,8 +190,9 @@ pub(super) fn entry(flags: &EntryFlags, module: &Path) -> Result<FilterEntry, Co
 /// Returns the entry of a module that no configuration names.
 pub(super) fn entry_of(module: &Path, settings: &str) -> Result<FilterEntry, CommandError> {
     let invalid = |reason: String| CommandError::invalid(module.display(), reason);
-    let stem = module.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().replace('_', "-");
-    let name = stem.parse().map_err(|error| invalid(format!("{error}")))?;
+    let name = FilterName::of_file(module).ok_or_else(|| {
+        invalid("its file name has no letter or digit, so that the filter has no name: rename the file".to_owned())
+    })?;
     let settings = match serde_json::from_str(settings) {
         Ok(Value::Object(settings)) => settings,
         _ => return Err(invalid("--settings: not a JSON object".to_owned())),

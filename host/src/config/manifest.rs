@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Map, Value};
 
 use super::error::ErrorReport;
+use weir_kube::yaml_document;
 
 /// The two maps of a ConfigMap.
 #[derive(Debug, Default)]
@@ -23,9 +24,7 @@ const MAX_TEXT: usize = 4 << 20;
 
 /// Parses YAML, and thereby JSON. An error is one line without an excerpt of the text, for logs and `/filters`.
 pub(super) fn yaml(text: &str) -> Result<Value, String> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| format!("not YAML: {}", error.to_string().replace(['\n', '\r'], " ")))
+    yaml_document(text).map_err(|error| format!("not YAML: {error}"))
 }
 
 impl Manifest {

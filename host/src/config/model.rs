@@ -13,6 +13,7 @@ use serde_json::json;
 use super::entry::{FILTERS_YAML, MAX_FILTERS, read_list};
 use super::error::{ConfigurationError, ErrorReport};
 use super::manifest::{Manifest, yaml};
+use weir_kube::utf8;
 use weir_runtime::{Digest, FilterEntry, FilterName, MatchRule, ModuleFile};
 
 /// The validated configuration. The default has no filters.
@@ -120,8 +121,12 @@ impl Configuration {
             let rules = filter.matches.as_deref().unwrap_or_default();
             report.ok(format!("filter {}: failurePolicy", filter.name), filter.check_hide(rules));
         }
-        for key in binary_data.keys() {
-            report.ok(format!("binaryData.{key}"), key.parse::<ModuleFile>());
+        for (key, bytes) in &binary_data {
+            let at = format!("binaryData.{key}");
+            match is_setting(key) {
+                true => report.add(at, misplaced(bytes)),
+                false => drop(report.ok(at, key.parse::<ModuleFile>())),
+            }
         }
         let mut configuration = Self { filters, binary_data, absent, ..Self::default() };
         configuration.warnings = configuration.find_warnings();
@@ -155,6 +160,19 @@ pub fn as_manifest(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {FILTERS_YAML: text}}).to_string().into()
+}
+
+/// Whether a key of a ConfigMap is one of `data`.
+fn is_setting(key: &str) -> bool {
+    key == FILTERS_YAML || (key.starts_with(FLAT) && !key.ends_with(".wasm"))
+}
+
+/// Why a key of `data` is in `binaryData`: `kubectl` puts each file there that is not UTF-8.
+fn misplaced(bytes: &[u8]) -> String {
+    match utf8(bytes) {
+        Ok(_) => "it is text, which belongs into `data`: `binaryData` is for modules".to_owned(),
+        Err(reason) => format!("{reason}; kubectl puts other files into `binaryData`, which is for modules"),
+    }
 }
 
 /// Applies one flat key.

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use weir_process::files;
 
-use super::{FoundModule, Modules, unpacked};
+use super::{FoundModule, Modules};
+use crate::unpack::unpacked;
 use weir_runtime::{Digest, FilterEntry, ObjectName};
 use weir_upstream::error_report;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use weir_document::{Document, resource_of};
-use weir_kube::LabelSelector;
+use weir_kube::{LabelSelector, yaml_documents};
 
 use super::indexed_objects::{Delta, IndexedObjects};
 use super::stored_object::read_object;
@@ -63,13 +63,10 @@ pub enum FileObjectsError {
 /// # Errors
 /// [`FileObjectsError`].
 pub fn read_objects(text: &str) -> Result<Vec<Value>, FileObjectsError> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| FileObjectsError::Syntax(error.to_string().replace('\n', " ")))?;
+    let documents = yaml_documents(text).map_err(FileObjectsError::Syntax)?;
     let mut objects = Vec::new();
     for (i, document) in documents.into_iter().enumerate() {
         match document {
-            Value::Null => {}
             // Go writes an empty list as null.
             Value::Object(list) if is_empty_list(&list) => {}
             Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {

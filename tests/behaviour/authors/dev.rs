@@ -74,7 +74,7 @@ async fn dev_builds_compares_and_serves_the_last_good_build() {
 
     desk.write("next/module", "no module");
     let second = dev.until("the last good build stays").await;
-    assert!(second.contains("it is text, and no module"), "{second}");
+    assert!(second.contains("it is text: give a WebAssembly component"), "{second}");
     assert!(!second.contains("in force"), "{second}");
 
     desk.write("next/module", fs::read(built::module("discardcloudservice")).unwrap());

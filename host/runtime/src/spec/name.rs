@@ -1,6 +1,7 @@
 //! The names of filters and of module files in the configuration.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -31,6 +32,17 @@ impl FilterName {
     #[must_use]
     pub fn shared(&self) -> Arc<str> {
         self.0.clone()
+    }
+
+    /// Returns a name for the module in a file that no configuration names: its stem, with dashes for what a name may not have.
+    /// `hide-1.2.wasm` is `hide-1-2`. None if nothing of the stem is left.
+    #[must_use]
+    pub fn of_file(file: &Path) -> Option<Self> {
+        let name = file.file_name()?.to_string_lossy().to_ascii_lowercase();
+        let stem = name.strip_suffix(".gz").unwrap_or(&name);
+        let stem = stem.strip_suffix(".wasm").unwrap_or(stem);
+        let dashed: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(63).collect();
+        dashed.trim_matches('-').parse().ok()
     }
 
     /// Returns the name.
@@ -106,6 +118,24 @@ mod tests {
         for bad in ["", "-a", "a-", "A", "a_b", "a.b", "a b", &"a".repeat(64)] {
             assert!(bad.parse::<FilterName>().unwrap_err().to_string().contains("is not a filter name"), "{bad}");
         }
+    }
+
+    #[test]
+    fn every_module_file_gives_a_name() {
+        let name = |file: &str| FilterName::of_file(Path::new(file)).map(|name| name.as_str().to_owned());
+        for (file, wanted) in [
+            ("build/hide.wasm", "hide"),
+            ("hide-1.2.wasm", "hide-1-2"),
+            ("hide_marked.wasm", "hide-marked"),
+            ("Hide.wasm", "hide"),
+            ("hide.wasm.gz", "hide"),
+            ("_hide_.wasm", "hide"),
+            ("a b.bin", "a-b-bin"),
+        ] {
+            assert_eq!(name(file).as_deref(), Some(wanted), "{file}");
+        }
+        assert_eq!(name(&format!("{}.wasm", "a".repeat(200))), Some("a".repeat(63)));
+        assert_eq!(name("---.wasm"), None);
     }
 
     #[test]

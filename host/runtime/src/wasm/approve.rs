@@ -17,6 +17,11 @@ pub enum Refused {
     /// It imports an interface that filters cannot use: HTTP, or an interface of another host.
     #[error("it imports {0}, which a filter may not have{hint}", hint = hint(.0))]
     Import(String),
+    /// It imports WASI of another version than 0.2: Weir serves 0.2 alone.
+    #[error(
+        "it imports {0}, and Weir serves WASI 0.2: build it with tools for WASI 0.2, such as the Rust target wasm32-wasip2"
+    )]
+    Wasi(String),
     /// It does not export the filter interface. It is a module for another world, or a library.
     #[error("it does not export {EXPORT}: it is not a Weir filter{0}")]
     World(String),
@@ -31,6 +36,11 @@ fn hint(import: &str) -> &'static str {
     ""
 }
 
+/// Whether a version of WASI is one that Weir serves. An import without one is judged by its interface.
+fn is_served(version: &str) -> bool {
+    version.is_empty() || version.starts_with("0.2.")
+}
+
 /// Checks that a filter may have all imports of a component, and that the component exports a filter.
 ///
 /// # Errors
@@ -38,7 +48,10 @@ fn hint(import: &str) -> &'static str {
 pub(super) fn approve(engine: &Engine, component: &Component) -> Result<(), Refused> {
     let component = component.component_type();
     for (name, item) in component.imports(engine.inner()) {
-        let interface = name.split_once('@').map_or(name, |(interface, _)| interface);
+        let (interface, version) = name.split_once('@').unwrap_or((name, ""));
+        if interface.starts_with("wasi:") && !is_served(version) {
+            return Err(Refused::Wasi(name.to_owned()));
+        }
         let types_only = matches!(&item.ty, ComponentItem::ComponentInstance(instance)
             if instance.exports(engine.inner()).all(|(_, export)| matches!(export.ty, ComponentItem::Type(_))));
         if !CONTRACT.contains(&interface) && !wasi::INTERFACES.contains(&interface) && !types_only {

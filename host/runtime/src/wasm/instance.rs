@@ -14,6 +14,7 @@ use super::bindings::{Filter as Bindings, FilterPre};
 use super::engine::{Engine, TICK};
 use super::explanation::Steps;
 use super::fault::{FailureClass, Fault};
+use super::header::not_wasm;
 use super::state::{GuestState, InstanceContext};
 use super::trace::Trace;
 use super::verdict::Verdict;
@@ -70,17 +71,19 @@ pub struct RawPlan {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// It is not WebAssembly.
-    #[error("it is not a valid WebAssembly component: it does not begin with \\0asm")]
-    Foreign,
+    /// It is no component by its beginning.
+    #[error("it is not a valid WebAssembly component: {0}")]
+    Foreign(&'static str),
     /// It is not a component, or an invalid one.
-    #[error("it is not a valid WebAssembly component: {0:#}")]
+    #[error("it is not a valid WebAssembly component, it is damaged or cut off: build or copy it again ({0:#})")]
     Invalid(wasmtime::Error),
     /// It has imports or exports that a filter may not have.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// An import or export has another type than in the contract.
-    #[error("it was built for another version of the contract: {0:#}")]
+    #[error(
+        "it was built for another version of the contract weir:filter: build it with the contract that `weir wit` writes ({0:#})"
+    )]
     Mismatch(wasmtime::Error),
 }
 
@@ -119,8 +122,8 @@ impl Linked {
     /// # Errors
     /// If the bytes are not a component, or the component is refused.
     pub fn new(engine: &Engine, component: &[u8]) -> Result<Self, LinkError> {
-        if !component.starts_with(b"\0asm") {
-            return Err(LinkError::Foreign);
+        if let Some(what) = not_wasm(component) {
+            return Err(LinkError::Foreign(what));
         }
         let component = Component::from_binary(engine.inner(), component).map_err(LinkError::Invalid)?;
         approve(engine, &component)?;

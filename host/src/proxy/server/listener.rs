@@ -383,7 +383,7 @@ async fn answer(proxy: &Arc<Proxy>, request: http::Request<Incoming>, peer: Peer
     }
 }
 
-fn log_refused(proxy: &Proxy, peer: SocketAddr, error: &dyn std::error::Error) {
+fn log_refused(proxy: &Proxy, peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
     if let Some(omitted) = proxy.refused_heads.permit() {
         let error = error_report(error);
         tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large");

@@ -106,7 +106,7 @@ impl DiskCache {
             move |state| Some(state.load(&name, confidentiality)),
         );
         // What the API server can list need not wait for a disk that hangs.
-        let is_listed = *self.cluster.borrow() == ClusterCheck::Confirmed
+        let is_listed = *self.cluster.borrow() == ClusterCheck::Same
             && self.connectivity.as_ref().is_some_and(|connectivity| !connectivity.is_failing());
         let deadline = if is_listed { RESTORE_ONLINE } else { READ_DEADLINE };
         tokio::time::timeout(deadline, read).await.ok().flatten().flatten()
