@@ -44,7 +44,7 @@ use crate::time_file::TimeFile;
 use crate::traces::{Traces, TracesError};
 
 /// How long the end waits for threads that use the disk.
-const END: Duration = Duration::from_secs(1);
+const END: Duration = Duration::from_millis(500);
 
 /// A reason why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY: Duration = Duration::from_secs(60);
 /// The longest time that commits may take when the daemon stops, that of requests included.
-const FLUSH: Duration = Duration::from_secs(5);
+const FLUSH: Duration = Duration::from_secs(4);
 /// The longest one before requests end, and the shortest after that.
 const FIRST_FLUSH: Duration = Duration::from_secs(1);
 

@@ -123,7 +123,7 @@ impl Modules {
         }
         let kept = cache.clone();
         files::begin(
-            &cache.folder().join("."),
+            &cache.folder().join("unused"),
             "modules that are not in use cannot be dropped from the cache",
             move || kept.retain(&digests),
         );

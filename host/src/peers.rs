@@ -1,6 +1,7 @@
 //! The clients of the other Weirs of the pool, each with the client certificate of the node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_process::WatchedFiles;
 use weir_store::{PeerClient, Peers};
@@ -10,6 +11,9 @@ use weir_upstream::{
 };
 
 use crate::config::ServeConfig;
+
+/// How soon after a change all files are read again.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Sets up the clients of the peers, their probes, and the reload of the node's certificate.
 ///
@@ -35,10 +39,22 @@ pub(crate) async fn connect_peers(
 
 /// Reloads the certificate of the node, which all of them are sent, when it changes. Runs until it is dropped.
 async fn reload(mut peers: Vec<(Arc<Upstream>, ServerSource, String)>, files: WatchedFiles) {
+    let mut is_loaded = true;
     loop {
-        files.changed().await;
+        // One of them may have read what another one finds replaced.
+        let again = async {
+            match is_loaded {
+                true => std::future::pending().await,
+                false => tokio::time::sleep(AGAIN).await,
+            }
+        };
+        let has_changed = tokio::select! {
+            () = files.changed() => true,
+            () = again => false,
+        };
+        is_loaded = !has_changed;
         for (upstream, source, logged) in &mut peers {
-            upstream.take_credential(ReloadedCredential::Daemon, source.load(&files).await, logged);
+            is_loaded &= upstream.take_credential(ReloadedCredential::Daemon, source.load(&files).await, logged);
         }
     }
 }

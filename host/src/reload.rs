@@ -258,7 +258,7 @@ impl Reloader {
         let mut reusable = before.as_deref().map(|set| set.filters().to_vec()).unwrap_or_default();
         // Those of the last proven set return with all that they have learned.
         reusable.extend(kept.proven.iter().flat_map(|proven| proven.filters.iter().cloned()));
-        let (filters, errors, may_pass) = self.load_all(&here, &reusable).await;
+        let (filters, errors, may_pass) = self.load_all(&here, &reusable, configuration.is_from_disk()).await;
         if !errors.is_empty() {
             if before.is_none() {
                 self.pend(&here, &filters).await;
@@ -299,11 +299,13 @@ impl Reloader {
         &self,
         configuration: &Configuration,
         active: &[Arc<Filter>],
+        is_from_disk: bool,
     ) -> (Vec<Arc<Filter>>, Vec<ReloadError>, bool) {
         let (mut filters, mut errors, mut may_pass) = (Vec::new(), Vec::new(), false);
         for entry in &configuration.filters {
             self.status.loading(entry);
-            self.tried.lock().loading = Some(entry.module.clone());
+            // What a change makes of it is a question for the newest configuration alone.
+            self.tried.lock().loading = (!is_from_disk).then(|| entry.module.clone());
             let progress = |text| self.status.progress(entry, text);
             match prepare(&self.loader, entry, configuration, &self.modules, active, progress).await {
                 Ok(filter) => filters.push(filter),

@@ -45,6 +45,7 @@ const PLACES: &[Place] = &[
             "process/src/files.rs",
             // A bounded number of threads for the watch cache.
             "store/src/disk/cache.rs",
+            "store/src/disk/cluster.rs",
             // Work of the processor.
             "runtime/src/module/load.rs",
             "src/modules.rs",

@@ -14,7 +14,6 @@ const LOCKS: [&str; 2] = ["Mutex<", "RwLock<"];
 /// Collections whose keys no client chooses, that have few entries, or that live no longer than a request or a connection:
 /// file, name and reason.
 const OTHERS: &[(&str, &str, &str)] = &[
-    ("process/src/files.rs", "LANES", "folders that the configuration names"),
     ("process/src/folder.rs", "watched", "the folders on the way to files that the configuration names"),
     ("process/src/folder.rs", "sights", "files that the configuration names"),
     ("process/src/folder.rs", "names", "the ways to files that the configuration names"),
@@ -23,7 +22,8 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("process/src/folder.rs", "complete", "files that the configuration names"),
     ("process/src/watched_files.rs", "files", "files that the configuration names"),
     ("process/src/watched_files.rs", "folders", "folders that the configuration names"),
-    ("process/src/watched_files.rs", "by_folder", "files that the configuration names"),
+    ("src/reload/changes.rs", "entries", "the filters of the configuration"),
+    ("src/proxy/server/tls.rs", "client_ca", "a file that the configuration names"),
     ("src/proxy/server/certificate_info.rs", "names", "the certificate names them"),
     ("src/view/registry.rs", "named", "the configuration names them"),
     ("src/view/refresh.rs", "failed", "objects of a store, which is charged"),

@@ -5,9 +5,16 @@ use crate::source::{Place, assert_places};
 /// What only these files of `host/` may name, tests apart.
 const PLACES: &[Place] = &[
     // A client's credential is parsed in one way, and read by one module. The others strip the header, or send the daemon's own.
+    // The client of registries sends what `--registry-auth` has.
     (
         "AUTHORIZATION",
-        &["kube/src/credential.rs", "src/proxy/credential.rs", "src/proxy/headers.rs", "upstream/src/daemon_client.rs"],
+        &[
+            "kube/src/credential.rs",
+            "registry/src/client.rs",
+            "src/proxy/credential.rs",
+            "src/proxy/headers.rs",
+            "upstream/src/daemon_client.rs",
+        ],
     ),
     ("\"authorization\"", &[]),
     // Who is impersonated is parsed in one place, too. The others write the header for the user of a certificate, and read that.

@@ -30,7 +30,9 @@ struct Lane {
 }
 
 /// The places that were used. A daemon has some ten of them.
-static LANES: LazyLock<Mutex<HashMap<(PathBuf, Kind), Arc<Lane>>>> = LazyLock::new(Mutex::default);
+static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
+
+type Lanes = HashMap<(PathBuf, Kind), Arc<Lane>>;
 
 /// What is done one after another: whoever reads does not wait for a disk that is slow to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,6 +92,7 @@ async fn within<T: Send + 'static>(
 /// Begins work on the files of a folder that nobody waits for. A failure is logged in these words, with the path.
 pub fn begin(path: &Path, failed: &'static str, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
     let path = path.to_owned();
+    #[expect(clippy::disallowed_methods, reason = "the end of the daemon does not wait for files")]
     tokio::spawn(async move {
         if let Err(error) = writing(folder_of(&path), work).await {
             tracing::warn!(path = %path.display(), %error, "{failed}");

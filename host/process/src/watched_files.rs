@@ -62,6 +62,8 @@ struct Followed {
     limit: usize,
     /// The digest of what the owner has. `None` before the first look.
     known: Option<u64>,
+    /// Whether it was added since [`WatchedFiles::begin_load`].
+    is_named: bool,
     /// Since when somebody is writing it, and whether the log has that.
     written: Option<(Instant, bool)>,
 }
@@ -93,7 +95,7 @@ impl WatchedFiles {
     pub fn follow(&self, files: impl IntoIterator<Item = (PathBuf, usize)>) {
         let mut followed = self.shared.files();
         let mut before = std::mem::take(&mut *followed);
-        let new = |limit| Followed { limit, known: None, written: None };
+        let new = |limit| Followed { limit, known: None, is_named: true, written: None };
         followed.extend(files.into_iter().map(|(path, limit)| {
             let known = before.remove(&path).unwrap_or_else(|| new(limit));
             (path, Followed { limit, ..known })
@@ -105,10 +107,20 @@ impl WatchedFiles {
         self.shared.wake.notify_one();
     }
 
+    /// Begins a load that adds all files that it reads.
+    pub fn begin_load(&self) {
+        self.shared.files().values_mut().for_each(|followed| followed.is_named = false);
+    }
+
+    /// Follows those alone that were added since the load began.
+    pub fn end_load(&self) {
+        self.shared.files().retain(|_, followed| followed.is_named);
+    }
+
     /// Follows a file as well.
     pub fn add(&self, path: &Path, limit: usize) {
-        let new = Followed { limit, known: None, written: None };
-        self.shared.files().entry(path.to_owned()).or_insert(new);
+        let new = Followed { limit, known: None, is_named: true, written: None };
+        self.shared.files().entry(path.to_owned()).or_insert(new).is_named = true;
         self.shared.scan().next = None;
         self.shared.wake.notify_one();
     }

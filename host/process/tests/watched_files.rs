@@ -240,6 +240,7 @@ async fn what_the_owner_has_read_is_no_change_and_what_it_follows_anew_is_none()
     assert_unchanged(&files).await;
     write(&other, "x");
     files.follow([(path.clone(), LIMIT), (other.clone(), LIMIT)]);
+    assert_eq!(settled(&files, &other).await.as_deref(), Some("x"));
     assert_unchanged(&files).await;
     write(&other, "y");
     assert_changed(&files).await;

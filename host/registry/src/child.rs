@@ -4,12 +4,11 @@
 use std::io;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use weir_runtime::{Child, ChildFailure, ChildLimits};
 
 use crate::job::PullJob;
 use crate::layout::MAX_LAYOUT;
-use crate::pull::pull;
+use crate::pull::{PullEvent, pull};
 
 /// What a child may use.
 const LIMITS: ChildLimits =
@@ -17,15 +16,6 @@ const LIMITS: ChildLimits =
 
 /// The command of the child.
 const COMMAND: &str = "pull-child";
-
-/// What is reported while a module is pulled: a line of the child.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum PullEvent {
-    /// Bytes of the module that have arrived, and all.
-    Progress(u64, u64),
-    /// What of the artifact or of the credential is not used.
-    Unused(String),
-}
 
 impl PullJob {
     /// Runs the job in a child process. Cancel-safe: dropping the future ends it.

@@ -25,12 +25,13 @@ mod push;
 pub mod signature;
 
 pub use self::artifact::{ArtifactError, Module};
-pub use self::child::{PullChildError, PullEvent, pull_child};
+pub use self::child::{PullChildError, pull_child};
 pub use self::credentials::{Credentials, Login};
 pub use self::error::RegistryError;
 pub use self::hosts::{Endpoint, Registries, RegistriesError};
 pub use self::job::PullJob;
 pub use self::layout::{Layout, LayoutError, MAX_LAYOUT};
+pub use self::pull::PullEvent;
 pub use self::push::{Target, push, push_layout, resolve};
 
 /// Parses YAML. An error is one line.

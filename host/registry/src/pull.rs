@@ -3,16 +3,25 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use weir_runtime::{Digest, PinnedReference};
 
 use crate::artifact::{self, ArtifactError, Parsed};
-use crate::child::PullEvent;
 use crate::client::{Access, ManifestName, Repository};
 use crate::error::Problem;
 use crate::job::PullJob;
 use crate::layout::Layout;
 use crate::manifest::{Blob, MANIFEST, Manifest};
 use crate::signature::{BUNDLE, signature_tag};
+
+/// What is reported while a module is pulled: a line of the child.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum PullEvent {
+    /// Bytes of the module that have arrived, and all.
+    Progress(u64, u64),
+    /// What of the artifact or of the credential is not used.
+    Unused(String),
+}
 
 /// The most signatures of an artifact that are read.
 const MAX_SIGNATURES: usize = 16;

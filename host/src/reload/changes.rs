@@ -123,7 +123,7 @@ impl Changes {
             !is_named(filter) && tried.entries.iter().any(|entry| entry.name.as_str() == &**filter.name())
         };
         let stays: Vec<_> =
-            active.iter().filter(|filter| !is_off && !(only_removes && was_removed(filter))).cloned().collect();
+            active.iter().filter(|filter| !(is_off || only_removes && was_removed(filter))).cloned().collect();
         if stays.len() < active.len() {
             return Effect::Off(TurnedOff { configuration: here, left_out, stays });
         }
@@ -205,24 +205,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_attempt_goes_on_to_its_end_however_often_something_changes_and_one_more_follows() {
         let Situation { mut changes, tried, state: sender, serving, node: _node } = situation();
-        let busy = tokio::spawn(async move {
+        let busy = async {
             for limit in 1..20 {
                 sleep(BUSY).await;
                 sender.send_replace(state(&format!("{{name: a, limits: {{time: {limit}ms}}}}, {{name: slow}}")));
             }
-            (Instant::now(), sender)
-        });
-        let mut ends = Vec::new();
-        loop {
-            changes.begin();
-            let (ended, has_changed) = changes.during(sleep(ATTEMPT), &tried, &serving).await;
-            assert!(ended.is_some(), "none is given up");
-            ends.push(Instant::now());
-            if !has_changed {
-                break;
+            Instant::now()
+        };
+        let attempts = async {
+            let mut ends = Vec::new();
+            loop {
+                changes.begin();
+                let (ended, has_changed) = changes.during(sleep(ATTEMPT), &tried, &serving).await;
+                assert!(ended.is_some(), "none is given up");
+                ends.push(Instant::now());
+                if !has_changed {
+                    return ends;
+                }
             }
-        }
-        let (last_change, _sender) = busy.await.unwrap();
+        };
+        let (last_change, ends) = tokio::join!(busy, attempts);
         let in_force = ends.iter().find(|end| **end - ATTEMPT >= last_change).expect("one attempt has seen it");
         assert!(*in_force - last_change <= 2 * ATTEMPT, "{:?}", *in_force - last_change);
         assert_eq!(in_force, ends.last().unwrap(), "exactly one more");

@@ -42,13 +42,11 @@ impl FileCopy {
     /// Waits until what was written before is on disk.
     #[cfg(test)]
     pub(super) async fn written(&self) {
-        loop {
-            let last = self.last.clone();
-            let is_written = move || Ok(last.load().is_none());
-            if files::at(files::folder_of(&self.path), files::DEADLINE, is_written).await.unwrap() {
-                return;
-            }
+        while self.last.load().is_some() {
+            tokio::task::yield_now().await;
         }
+        // It is being written, and the next one waits for it.
+        files::writing(files::folder_of(&self.path), || Ok(())).await.unwrap();
     }
 
     /// Replaces the file. Nobody waits for it, a disk may hang, and of two the later one stays. A failure is logged: the watch

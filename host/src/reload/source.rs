@@ -71,13 +71,15 @@ pub fn watch_source(
     receiver
 }
 
-/// Reads a manifest file. `None` while somebody is writing it, after a short wait if nothing was read of it before.
+/// Reads a manifest file. `None` while somebody is writing it, or its file system does not answer, after a short wait if nothing was read of it before.
 pub(super) async fn read(path: &Path, files: &WatchedFiles, is_first: bool) -> Option<SourceState> {
     let name = path.display().to_string();
     let unreadable = |reason: String| SourceState::Unreadable(format!("{name}: {reason}").into());
     let bytes = match files.read(path, MAX_MANIFEST, if is_first { FIRST_WAIT } else { Duration::ZERO }).await {
         Ok(FileRead::BeingWritten) => return None,
         Ok(FileRead::Complete(bytes)) => Ok(bytes),
+        // What was read of it last counts.
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut && !is_first => return None,
         Err(error) => Err(error),
     };
     Some(match bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {

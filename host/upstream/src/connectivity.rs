@@ -3,7 +3,7 @@
 //! A reflector whose server was unreachable retries as soon as any request succeeds again. Otherwise it would wait for
 //! its back-off, which has grown during the outage.
 //!
-//! Connectivity causes no requests of its own. Recording a success costs one atomic load.
+//! Connectivity causes no requests of its own. Recording a success costs two atomic loads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ pub struct Connectivity(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     failed: AtomicBool,
+    has_succeeded: AtomicBool,
     reconnects: watch::Sender<u64>,
 }
 
@@ -26,7 +27,11 @@ pub struct Reconnects(watch::Receiver<u64>);
 
 impl Default for Connectivity {
     fn default() -> Self {
-        Self(Arc::new(Inner { failed: AtomicBool::new(false), reconnects: watch::Sender::new(0) }))
+        Self(Arc::new(Inner {
+            failed: AtomicBool::new(false),
+            has_succeeded: AtomicBool::new(false),
+            reconnects: watch::Sender::new(0),
+        }))
     }
 }
 
@@ -38,6 +43,9 @@ impl Connectivity {
 
     /// Records that a request succeeded. After a failure, this notifies all subscriptions.
     pub fn record_success(&self) {
+        if !self.0.has_succeeded.load(Ordering::Relaxed) {
+            self.0.has_succeeded.store(true, Ordering::Relaxed);
+        }
         if self.0.failed.load(Ordering::Acquire) && self.0.failed.swap(false, Ordering::AcqRel) {
             self.reconnect();
         }
@@ -52,6 +60,12 @@ impl Connectivity {
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.0.failed.load(Ordering::Acquire)
+    }
+
+    /// Whether a request has succeeded, and the last one got a response.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.0.has_succeeded.load(Ordering::Relaxed) && !self.is_failing()
     }
 
     /// Subscribes to reconnects from now on.

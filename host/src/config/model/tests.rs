@@ -279,7 +279,7 @@ fn a_manifest_that_is_not_a_config_map_is_refused() {
     assert_eq!(of("{}"), ["apiVersion: missing: must be v1", "kind: missing: must be ConfigMap"]);
     assert!(of(&format!("a: {}", "x".repeat(5 << 20)))[0].contains("too many for a ConfigMap"));
     assert!(
-        of("apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\n")[0].contains("duplicate"),
+        of("apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\n")[0].contains("\"kind\" is there twice"),
         "a key twice is an error"
     );
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 use super::cluster::{ClusterChanges, ClusterCheck};
 use super::commit::PersistRequest;
 use super::conditions::DiskCondition;
-use super::config::{Confidentiality, DiskConfig, StoreName};
+use super::config::{Confidentiality, DiskConfig, LONG, READ_DEADLINE, READ_ONLINE, READERS, StoreName};
 use super::error::DiskUnusable;
 use super::metrics::DiskMetrics;
 use super::reading::{Reading, lock};
@@ -24,14 +25,6 @@ use weir_upstream::Connectivity;
 
 /// How often the size of changes is compared with the limit while a commit is due.
 const POLL: Duration = Duration::from_millis(50);
-/// How many read at once. Each has a thread, also while the disk hangs.
-const READERS: usize = 8;
-/// The longest read: whoever is first verifies the whole file, which takes a slow disk half a minute.
-const READ_DEADLINE: Duration = Duration::from_secs(120);
-/// The longest one of what the API server has, too, while it answers.
-const RESTORE_ONLINE: Duration = Duration::from_secs(2);
-/// After this time a commit is worth a line.
-const LONG: Duration = Duration::from_secs(10);
 
 /// Stores and values on disk. All failures are reported here: the daemon runs on without what failed.
 pub struct DiskCache {
@@ -50,6 +43,8 @@ pub struct DiskCache {
     opened: Instant,
     identity_wait: Duration,
     connectivity: Option<Connectivity>,
+    /// Whether a read was given up, and none has ended since.
+    hangs: AtomicBool,
     /// The threads that may read, and write.
     readers: Arc<Semaphore>,
     writers: Arc<Semaphore>,
@@ -88,6 +83,7 @@ impl DiskCache {
             doubt: Notify::new(),
             opened: Instant::now(),
             connectivity,
+            hangs: AtomicBool::new(false),
             readers: Arc::new(Semaphore::new(READERS)),
             writers: Arc::new(Semaphore::new(1)),
         })
@@ -101,15 +97,12 @@ impl DiskCache {
         let _ = tokio::time::timeout_at(self.opened + self.identity_wait, known).await;
         let name = name.clone();
         let beside = name.clone();
-        let read = self.read_with(
+        self.read_with(
             move |reading| reading.load(&beside, confidentiality),
             move |state| Some(state.load(&name, confidentiality)),
-        );
-        // What the API server can list need not wait for a disk that hangs.
-        let is_listed = *self.cluster.borrow() == ClusterCheck::Same
-            && self.connectivity.as_ref().is_some_and(|connectivity| !connectivity.is_failing());
-        let deadline = if is_listed { RESTORE_ONLINE } else { READ_DEADLINE };
-        tokio::time::timeout(deadline, read).await.ok().flatten().flatten()
+        )
+        .await
+        .flatten()
     }
 
     /// Keeps a store on disk from now on.
@@ -188,7 +181,7 @@ impl DiskCache {
     /// and anything else is the daemon's own. A value is dropped where too many bytes wait for a disk that cannot be written.
     pub async fn put(self: &Arc<Self>, name: &str, value: CachedValue, confidential: bool) {
         if self.put_later(name, value, confidential) {
-            self.commit(false).await;
+            self.relieve().await;
         }
     }
 
@@ -201,7 +194,7 @@ impl DiskCache {
     /// Removes a value. The removal of what is not there costs nothing.
     pub async fn remove(self: &Arc<Self>, name: &str) {
         if self.set(name, None) {
-            self.commit(false).await;
+            self.relieve().await;
         }
     }
 
@@ -288,6 +281,11 @@ impl DiskCache {
         self.requests().stores.values().map(|request| request.store.written_bytes()).sum()
     }
 
+    /// Lets a commit go first, as too much waits for one. A disk that hangs stops nobody.
+    async fn relieve(self: &Arc<Self>) {
+        let _ = tokio::time::timeout(READ_ONLINE, self.commit(false)).await;
+    }
+
     async fn commit(self: &Arc<Self>, force: bool) -> Option<Instant> {
         let commit = move |state: &mut DiskState, requests: &[PersistRequest]| state.commit(requests, force);
         self.blocking(commit).await.flatten()
@@ -308,6 +306,7 @@ impl DiskCache {
             let result = operation(&mut state, &requests);
             cache.reading.on_disk.update(&state);
             cache.reading.conditions.update(&state);
+            cache.hangs.store(false, Ordering::Relaxed);
             result
         });
         let done = match tokio::time::timeout(LONG, &mut task).await {
@@ -330,7 +329,13 @@ impl DiskCache {
         beside: impl Fn(&Reading) -> Option<T> + Send + 'static,
         operation: impl FnOnce(&mut DiskState) -> Option<T> + Send + 'static,
     ) -> Option<T> {
-        let turn = tokio::time::timeout(READ_DEADLINE, self.readers.clone().acquire_owned()).await.ok()?.ok()?;
+        // What the API server has, too, need not wait for a disk that hangs.
+        let is_online = self.connectivity.as_ref().is_some_and(Connectivity::is_working);
+        if is_online && self.hangs.load(Ordering::Relaxed) && self.readers.available_permits() < READERS {
+            return None;
+        }
+        let deadline = Instant::now() + if is_online { READ_ONLINE } else { READ_DEADLINE };
+        let turn = tokio::time::timeout_at(deadline, self.readers.clone().acquire_owned()).await.ok()?.ok()?;
         let cache = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -354,9 +359,14 @@ impl DiskCache {
             };
             let result = operation(&mut state);
             cache.reading.on_disk.update(&state);
+            cache.hangs.store(false, Ordering::Relaxed);
             result
         });
-        let read = tokio::time::timeout(READ_DEADLINE, task).await.ok()?;
+        let Ok(read) = tokio::time::timeout_at(deadline, task).await else {
+            // The next one does not wait for it again, as long as it goes on.
+            self.hangs.store(true, Ordering::Relaxed);
+            return None;
+        };
         read.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok().flatten()
     }
 

@@ -33,7 +33,10 @@ impl DiskCache {
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
     /// cluster is set aside.
     pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
-        let is_exchanged = self.reading.confirm_cluster(&uid);
+        // A read of a disk that hangs holds what this waits for.
+        let (reading, told_now) = (self.reading.clone(), uid.clone());
+        let exchanged = tokio::task::spawn_blocking(move || reading.confirm_cluster(&told_now)).await;
+        let is_exchanged = exchanged.unwrap_or_default();
         let told = u64::from(is_exchanged);
         let confirmed = self.blocking(move |state, requests| {
             // Before the next commit, which writes to the present cluster's file.

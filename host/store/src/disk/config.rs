@@ -15,6 +15,15 @@ use super::overlay::Overlay;
 use super::storage::OpenedStorage;
 use crate::cache::{Collection, ObjectContent};
 
+/// How many read at once. Each has a thread, also while the disk hangs.
+pub(super) const READERS: usize = 8;
+/// The longest read: whoever is first verifies the whole file, which takes a slow disk half a minute.
+pub(super) const READ_DEADLINE: Duration = Duration::from_secs(120);
+/// The longest one while the API server answers.
+pub(super) const READ_ONLINE: Duration = Duration::from_secs(2);
+/// After this time a commit is worth a line.
+pub(super) const LONG: Duration = Duration::from_secs(10);
+
 /// The forms of the file: the present one first, then those that this release reads. A new form comes before its predecessor,
 /// which stays.
 pub(super) const FORMS: &[Form] = &[PRESENT];

@@ -82,9 +82,13 @@ impl Upstream {
                         () = files.changed() => {}
                         () = due(renewal) => {}
                     }
-                    // Those that it names may be others now.
-                    files.follow([]);
-                    source.load(&files).await
+                    files.begin_load();
+                    let loaded = source.load(&files).await;
+                    if loaded.is_ok() {
+                        // Those that it names may be others now.
+                        files.end_load();
+                    }
+                    loaded
                 }
             };
             renewal = match &loaded {
@@ -93,17 +97,20 @@ impl Upstream {
                 Err(SourceError::ExecPlugin { .. }) => Some(clock::now() + jitter(2 * EXEC_INTERVAL)),
                 Err(_) => renewal.map(|_| clock::now() + jitter(2 * EXEC_INTERVAL)),
             };
-            self.take_credential(which, loaded, &mut logged);
+            if !self.take_credential(which, loaded, &mut logged) {
+                // Whoever renews a pair writes one file after the other.
+                renewal = renewal.or_else(|| Some(clock::now() + jitter(2 * EXEC_INTERVAL)));
+            }
         }
     }
 
-    /// Uses what was loaded, or says why it cannot. `logged` is the reason that the log has already.
+    /// Uses what was loaded, or says why it cannot, which is false. `logged` is the reason that the log has already.
     pub fn take_credential(
         &self,
         which: ReloadedCredential,
         loaded: Result<ServerConfig, SourceError>,
         logged: &mut String,
-    ) {
+    ) -> bool {
         if let (ReloadedCredential::Daemon, Ok(loaded)) = (which, &loaded) {
             self.named_now.store(self.others(&loaded.servers).map(Arc::new));
         }
@@ -120,6 +127,7 @@ impl Upstream {
             Ok(()) => {
                 logged.clear();
                 tracing::info!(identity = ?which, "reloaded credential");
+                true
             }
             Err(reason) => {
                 let effect = match self.set_unusable_reason(which, &reason) {
@@ -131,6 +139,7 @@ impl Upstream {
                     tracing::error!(identity = ?which, reason, "cannot reload credential, {effect}");
                     *logged = reason;
                 }
+                false
             }
         }
     }
