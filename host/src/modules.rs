@@ -132,20 +132,17 @@ impl Modules {
     /// Follows what these filters are made of, apart from what has a digest: their files, and those that may make a refused module
     /// acceptable. What else is in a folder, such as a log, is of no interest.
     pub(crate) fn follow(&self, source: Option<(PathBuf, usize)>, configuration: Option<&Configuration>) {
-        let file = |entry: &FilterEntry| {
-            let directory = self.directory.as_ref()?;
-            match &entry.module {
-                ModuleSource::File(name) => {
-                    let is_file = configuration.is_none_or(|all| !all.binary_data.contains_key(name.as_str()));
-                    is_file.then(|| (directory.join(name.as_str()), MAX_MODULE))
-                }
+        let settings = self.trust.files().map(|path| (path.clone(), MAX_SETTINGS));
+        let mut files: Vec<_> = source.into_iter().chain(settings).collect();
+        if let (Some(directory), Some(configuration)) = (&self.directory, configuration) {
+            files.extend(configuration.filters.iter().filter_map(|entry| match &entry.module {
+                ModuleSource::File(name) if configuration.binary_data.contains_key(name.as_str()) => None,
+                ModuleSource::File(name) => Some((directory.join(name.as_str()), MAX_MODULE)),
                 ModuleSource::Oci(reference) => Some((layout_file(directory, reference.digest()), 0)),
                 ModuleSource::ConfigMap(_) => None,
-            }
-        };
-        let modules = configuration.into_iter().flat_map(|configuration| &configuration.filters).filter_map(file);
-        let settings = self.trust.files().map(|path| (path.clone(), MAX_SETTINGS));
-        self.files.follow(source.into_iter().chain(settings).chain(modules));
+            }));
+        }
+        self.files.follow(files);
     }
 
     /// Reads the signature policy, if there is one.
@@ -189,9 +186,7 @@ impl Modules {
         let bytes = unpack(packed).await.map_err(unreadable)?;
         Ok((FoundModule { bytes, from }, format!("file://{name}")))
     }
-}
 
-impl Modules {
     /// Reads a file that nobody is writing.
     async fn settled(&self, path: &Path, limit: usize) -> std::io::Result<Vec<u8>> {
         match self.files.read(path, limit, PATIENCE).await? {

@@ -62,7 +62,7 @@ struct Followed {
     limit: usize,
     /// The digest of what the owner has. `None` before the first look.
     known: Option<u64>,
-    /// Whether it was added since [`WatchedFiles::begin_load`].
+    /// Whether it was read since [`WatchedFiles::begin_load`].
     is_named: bool,
     /// Since when somebody is writing it, and whether the log has that.
     written: Option<(Instant, bool)>,
@@ -107,30 +107,31 @@ impl WatchedFiles {
         self.shared.wake.notify_one();
     }
 
-    /// Begins a load that adds all files that it reads.
+    /// Begins a load by [`WatchedFiles::read_any`].
     pub fn begin_load(&self) {
         self.shared.files().values_mut().for_each(|followed| followed.is_named = false);
     }
 
-    /// Follows those alone that were added since the load began.
+    /// Follows those alone that were read since the load began.
     pub fn end_load(&self) {
         self.shared.files().retain(|_, followed| followed.is_named);
     }
 
     /// Follows a file as well.
-    pub fn add(&self, path: &Path, limit: usize) {
+    fn add(&self, path: &Path, limit: usize) {
         let new = Followed { limit, known: None, is_named: true, written: None };
         self.shared.files().entry(path.to_owned()).or_insert(new).is_named = true;
         self.shared.scan().next = None;
         self.shared.wake.notify_one();
     }
 
-    /// Reads a file of at most `limit` bytes as it is. From now on that is what its owner has: if somebody is writing it, it changes
-    /// when that ends. For what cannot wait, and proves by itself that it is whole.
+    /// Reads a file of at most `limit` bytes as it is, and follows it. From now on that is what its owner has: if somebody is writing
+    /// it, it changes when that ends. For what cannot wait, and proves by itself that it is whole.
     ///
     /// # Errors
     /// Those of [`files::read`].
     pub async fn read_any(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        self.add(path, limit);
         let file = path.to_owned();
         let read = move || Ok(Folder::read_any(&file, limit));
         match files::at(folder_of(path), DEADLINE, read).await {

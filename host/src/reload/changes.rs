@@ -110,6 +110,9 @@ impl Changes {
             Serving::Unknown | Serving::Pending(_) => Vec::new(),
         };
         let tried = tried.lock().clone();
+        if active.is_empty() && tried.loading.is_none() {
+            return Effect::None;
+        }
         let Some(configuration) = self.newest().await else { return Effect::None };
         let node = self.node.borrow().clone();
         let (here, left_out, is_off) = match select(&configuration, &node) {

@@ -95,10 +95,11 @@ impl SourcedConfiguration {
 
     /// Whether both are ConfigMaps of the API server with the same content.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let content =
-            |map: &Option<Box<ConfigMap>>| map.as_ref().map(|map| (map.data.clone(), map.binary_data.clone()));
         match (&self.origin, &other.origin) {
-            (Origin::ApiServer(one), Origin::ApiServer(other)) => content(one) == content(other),
+            (Origin::ApiServer(Some(one)), Origin::ApiServer(Some(other))) => {
+                one.data == other.data && one.binary_data == other.binary_data
+            }
+            (Origin::ApiServer(one), Origin::ApiServer(other)) => one.is_none() && other.is_none(),
             _ => false,
         }
     }

@@ -186,7 +186,6 @@ impl ServerConfig {
 /// Loads the current context of a kubeconfig.
 async fn from_kubeconfig(path: &Path, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
     let failed = |source| SourceError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
-    files.add(path, MAX_FILE);
     let bytes = files.read_any(path, MAX_FILE).await;
     let bytes = bytes.map_err(|error| failed(KubeconfigError::ReadConfig(error, path.to_owned())))?;
     let mut file = kubeconfig::parse(path, bytes).map_err(failed)?;
@@ -272,7 +271,6 @@ pub fn client_certificate(kubeconfig: &Path) -> Option<CertificateDer<'static>> 
 
 /// Reads a file, so that the error names its flag, and follows it.
 async fn read(flag: &'static str, path: &Path, files: &WatchedFiles) -> Result<Vec<u8>, SourceError> {
-    files.add(path, MAX_FILE);
     let read = files.read_any(path, MAX_FILE).await;
     read.map_err(|source| SourceError::File { flag, path: path.to_owned(), source })
 }
