@@ -131,6 +131,10 @@ impl StoreCheck {
                         self.store.trust().question(Continuity::Unknown);
                     }
                 }
+                ended = self.store.trust().until_ended() => {
+                    self.config.metrics.count(&self.server.collection.resource, "other_history", 0);
+                    self.report(ended, true);
+                }
                 asked = self.until_questioned(pause) => {
                     pause = if self.confirm(asked).await { SOON.min(tick) } else { (2 * pause).min(GLANCE) };
                 }
@@ -213,6 +217,14 @@ impl StoreCheck {
         };
         self.config.metrics.count(&self.server.collection.resource, result, bytes);
         let Verdict::Different(difference, doubt) = verdict else { return };
+        // That another history begins is no fault of a peer.
+        let doubt = if goes_on { Doubt::Stale } else { doubt };
+        self.store.trust().doubt(doubt);
+        self.report(difference, goes_on);
+    }
+
+    /// Tells of a difference. Its store is listed again, or that list has shown it.
+    fn report(&self, difference: Difference, goes_on: bool) {
         let peer = self.store.peer();
         if goes_on {
             tracing::warn!(
@@ -226,9 +238,6 @@ impl StoreCheck {
                 "the watch cache differs from the API server, it is listed again"
             );
         }
-        // That another history begins is no fault of a peer.
-        let doubt = if goes_on { Doubt::Stale } else { doubt };
-        self.store.trust().doubt(doubt);
         // Sending fails only if nobody reports.
         let _ = self.config.findings.send(CacheDifference { store: self.name.clone(), peer, difference, goes_on });
     }

@@ -121,18 +121,26 @@ pub(super) fn continuation(stored: &Snapshot, served: &[Fingerprint]) -> Continu
     }
 }
 
-/// Whether what a list has of the time up to a store's version is what the store has, by versions alone. If not, the store is of
-/// another history.
-pub(super) fn continues(stored: &Snapshot, listed: &[Object]) -> bool {
-    let earlier = listed.iter().filter(|object| object.version <= stored.version);
-    let found =
-        earlier.filter(|object| stored.objects.get(&object.key).is_none_or(|known| known.version != object.version));
-    let Some(found) = found.map(|object| shown(&object.key)).next() else { return true };
-    tracing::warn!(
-        object = found,
-        "the history of the cluster is not the one that the watch cache is of, all of it is replaced: was etcd restored from a backup?"
-    );
-    false
+/// By what a list at `version` is of another history than the store. Where that is in question, what the list has of the time up
+/// to the store's version tells, by versions alone. What is known to go on may differ for another reason: the self-check finds it.
+pub(super) fn discontinuity(
+    stored: &Snapshot,
+    listed: &[Object],
+    version: u64,
+    is_in_question: bool,
+) -> Option<Difference> {
+    if version < stored.version {
+        return Some(Difference::Ahead { version: stored.version, newest: version });
+    }
+    let mut earlier = listed.iter().filter(|object| is_in_question && object.version <= stored.version);
+    earlier.find_map(|object| match stored.objects.get(&object.key) {
+        None => Some(Difference::Missing(object.key.clone())),
+        Some(known) if known.version != object.version => {
+            let (stored, served) = (known.version, object.version);
+            Some(Difference::Version { key: object.key.clone(), stored, served })
+        }
+        Some(_) => None,
+    })
 }
 
 /// The uid of an object; empty if it has none.

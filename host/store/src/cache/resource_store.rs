@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
-use super::compare::continues;
+use super::compare::{Difference, discontinuity};
 use super::event::StoreEvent;
 use super::gaps::{Gaps, deletion_versions};
 use super::history::{History, HistoryGap};
@@ -301,11 +301,15 @@ impl ResourceStore {
     /// A list that is older than the store means that the cluster was restored from a backup. The history ends then.
     pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
         let present = self.snapshot();
-        let goes_on = self.trust.continuity() != Continuity::Unknown || continues(&present, &listed);
+        let is_foreign = self.origin.load(Ordering::Acquire) == FOREIGN;
+        let is_in_question = self.trust.continuity() == Continuity::Unknown;
+        let ended = discontinuity(&present, &listed, version, is_in_question).filter(|_| !is_foreign);
         self.trust.answer(Continuity::Unknown);
-        if version < present.version || !goes_on || self.origin.load(Ordering::Acquire) == FOREIGN {
+        if is_foreign || ended.is_some() {
             self.reset(format, listed, version);
-            return self.set_synced();
+            self.set_synced();
+            // It is reported once the objects are there.
+            return ended.map_or((), |ended| self.trust.end_history(ended));
         }
         self.gaps.add(present.version, version);
         let mut listed: BTreeMap<StoreKey, Object> =

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
+use super::compare::Difference;
+
 /// Whether the objects of a store may be served, and whether they are to be read anew.
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
@@ -12,6 +14,8 @@ pub(crate) struct Trust {
     refused: AtomicBool,
     doubt: watch::Sender<Option<Doubt>>,
     continuity: watch::Sender<Continuity>,
+    /// By what a list has shown that the history of the objects had ended, until that is reported.
+    ended: watch::Sender<Option<Difference>>,
 }
 
 /// Whether the version of a store is a place in the API server's present history. A restore of etcd begins another one.
@@ -121,6 +125,28 @@ impl Trust {
         let question =
             self.continuity.subscribe().wait_for(|present| *present != Continuity::Known).await.map(|found| *found);
         question.unwrap_or_default()
+    }
+
+    /// Notes that a list is of another history than the objects that it has replaced.
+    pub(crate) fn end_history(&self, difference: Difference) {
+        self.ended.send_replace(Some(difference));
+    }
+
+    /// Takes the difference by which a list has shown another history, once there is one. Cancel safe.
+    pub(crate) async fn until_ended(&self) -> Difference {
+        let mut ended = self.ended.subscribe();
+        loop {
+            // The sender lives as long as `self`.
+            let _ = ended.wait_for(Option::is_some).await;
+            let mut found = None;
+            self.ended.send_if_modified(|ended| {
+                found = ended.take();
+                false
+            });
+            if let Some(found) = found {
+                return found;
+            }
+        }
     }
 
     /// Resolves when the objects are to be read anew. Cancel safe.

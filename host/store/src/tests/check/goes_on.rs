@@ -73,6 +73,21 @@ async fn a_store_from_disk_is_of_the_present_history() {
 }
 
 #[tokio::test]
+async fn a_history_that_a_list_ends_before_a_comparison_does_is_reported_too() {
+    // Fewer writes than there were: the watch is at a version that the API server does not know, and the reflector lists.
+    let (mut checked, _) = goes_on(|store| {
+        store.put(pool("p")).unwrap();
+    })
+    .await;
+    checked.until(|store| store.snapshot().objects.size() == 1).await;
+    let found = checked.finding().await;
+    assert!(found.goes_on && matches!(found.difference, Difference::Ahead { .. }), "{found:?}");
+    assert_eq!(checked.checks("other_history"), 1);
+    checked.until(|store| !store.is_stale()).await;
+    assert!(checked.findings.try_recv().is_err(), "it is reported once");
+}
+
+#[tokio::test]
 async fn a_store_from_disk_that_goes_on_in_its_history_is_compared_once_and_stays() {
     let api = one_pool().await;
     let first = from_disk(api, None);
