@@ -6,6 +6,7 @@
 mod absence;
 mod changes;
 mod file_copy;
+mod held;
 mod last_good;
 mod metrics;
 mod partial;
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 
 pub use self::changes::LastTried;
 use self::changes::{Changes, Effect};
+use self::held::Held;
 pub use self::last_good::LastGood;
 use self::last_good::SourcedConfiguration;
 pub use self::metrics::ReloadMetrics;
@@ -78,6 +80,8 @@ pub struct Reloader {
 struct Kept {
     /// The last set that no trial has taken back. Its configuration is on disk.
     proven: Option<LoadedSet>,
+    /// What holds while a configuration is refused.
+    held: Held,
     rules: Option<ServedRules>,
     /// What the configuration's file contained when nobody was writing it.
     file: Option<SourceState>,
@@ -137,7 +141,7 @@ impl Reloader {
         loop {
             changes.begin();
             if let Effect::Off(turned_off) = changes.effect(&self.tried, &self.serving.subscribe()).await {
-                self.turn_off(turned_off);
+                self.turn_off(turned_off, &mut kept);
             }
             let (tried, serving) = (self.tried.clone(), self.serving.subscribe());
             let attempt = self.attempt(&mut logged, &mut kept);
@@ -192,8 +196,10 @@ impl Reloader {
                 Ok(Activation::Waiting) => return AttemptResult::Waiting,
                 Ok(Activation::Active(set)) => {
                     kept.never_had = configuration.absent.is_some();
-                    if let Some(set) = set.filter(|_| kept.trial.is_none()) {
-                        self.keep(set, kept).await;
+                    match set {
+                        Some(set) if kept.trial.is_none() => self.keep(set, kept).await,
+                        Some(_) => {}
+                        None => kept.held.is_off(&configuration),
                     }
                     kept.fallback_warnings.clear();
                     return AttemptResult::Done;
@@ -211,10 +217,11 @@ impl Reloader {
             SourceState::Invalid(error) => vec![whole(error.to_string())].into(),
             SourceState::Unreadable(reason) => vec![whole(reason.to_string())].into(),
         };
-        if self.active().is_none() || kept.is_partial {
-            let last = match has_other {
-                true => self.last("the configuration is refused").await.map(Arc::new),
-                false => None,
+        if self.active().is_none() || kept.is_partial || kept.held.filters.is_none() {
+            let last = match kept.held.never_loaded.clone() {
+                _ if !has_other => None,
+                None => self.last("the configuration is refused").await.map(Arc::new),
+                never_loaded => never_loaded,
             };
             let fell_back = self.fall_back(last, &source, kept, started).await;
             if let Some(partial) = partial.filter(|_| fell_back.is_err()) {
@@ -222,6 +229,7 @@ impl Reloader {
             }
             errors.extend(fell_back.err().unwrap_or_default());
         }
+        self.hold_for_the_node(&source, kept, started);
         match (self.refuse(&source, errors, kept, logged), may_pass || self.active().is_none()) {
             (AttemptResult::Failed, false) => AttemptResult::Final,
             (result, _) => result,
@@ -274,6 +282,7 @@ impl Reloader {
                 kept.taken_back = None;
             }
             self.begin_trial(&set, kept).await;
+            kept.held = Held::of(&here, &set.filters);
         }
         if let Some(rules) = &mut kept.rules {
             rules.add(&set.filters).await;

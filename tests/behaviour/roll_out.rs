@@ -157,6 +157,47 @@ async fn the_annotation_of_the_node_turns_all_filters_off_within_seconds_also_at
     assert_eq!(proxy(&weir).names(SERVICES).await, NOT_SHOP, "no other value turns them off");
 }
 
+#[tokio::test]
+async fn the_annotation_of_the_node_counts_while_the_configuration_is_refused() {
+    let server = edge().await;
+    let weir = setup(&server, &discard("")).start_ready().await;
+    let mut events = watch(&weir, &NOT_SHOP).await;
+    let missing =
+        "filters: [{name: discardcloudservice, match: ['*/services']}, {name: missing, module: missing.wasm}]";
+    for refused in ["filters: [{name: discardcloudservice, nonsense: 1}]", missing] {
+        let from = weir.log_length();
+        weir.put_filters(refused);
+        weir.logged_after(from, "configuration refused").await;
+        annotate_node(&server, Some("off"));
+        assert_eq!(events.next_named().await, "ADDED shop", "{refused}");
+        let off = "off: the Node has the annotation weir.dev/filters: off";
+        assert_eq!(weir.filter("discardcloudservice").await["state"], off);
+        annotate_node(&server, None);
+        assert_eq!(events.next_named().await, "DELETED shop", "what held before holds again: {refused}");
+    }
+    // What a refused configuration has removed does not come back by the switch.
+    weir.put_filters("filters: [{name: missing, module: missing.wasm}]");
+    annotate_node(&server, Some("off"));
+    assert_eq!(events.next_named().await, "ADDED shop");
+    let from = weir.log_length();
+    annotate_node(&server, None);
+    weir.logged_after(from, "configuration refused").await;
+    assert_eq!(proxy(&weir).names(SERVICES).await, ALL);
+}
+
+#[tokio::test]
+async fn filters_that_the_node_had_off_from_the_start_hold_once_it_has_them_on() {
+    let server = edge().await;
+    annotate_node(&server, Some("off"));
+    let weir = setup(&server, &discard("")).start_ready().await;
+    assert_eq!(proxy(&weir).names(SERVICES).await, ALL);
+    weir.put_filters("filters: [{name: discardcloudservice, nonsense: 1}]");
+    weir.logged("configuration refused").await;
+    let mut events = watch(&weir, &ALL).await;
+    annotate_node(&server, None);
+    assert_eq!(events.next_named().await, "DELETED shop");
+}
+
 /// Fifteen LoadBalancers: a filter is judged by ten objects or more.
 async fn balancers() -> ApiServer {
     let server = edge().await;

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use weir_process::WatchedFiles;
 use weir_runtime::{Filter, FilterEntry, ModuleSource, Serving};
 
-use super::Reloader;
 use super::last_good::SourcedConfiguration;
 use super::selection::{LeftOut, Selected, select};
 use super::source::{MAX_MANIFEST, SourceState, read};
+use super::{Kept, Reloader};
 use crate::config::{ConfigSource, Configuration};
 use crate::node_facts::NodeState;
 
@@ -53,6 +53,8 @@ pub(super) struct TurnedOff {
     pub(super) configuration: Configuration,
     pub(super) left_out: Vec<LeftOut>,
     pub(super) stays: Vec<Arc<Filter>>,
+    /// Whether the Node turns all of them off.
+    pub(super) is_off: bool,
 }
 
 impl LastTried {
@@ -128,7 +130,7 @@ impl Changes {
         let stays: Vec<_> =
             active.iter().filter(|filter| !(is_off || only_removes && was_removed(filter))).cloned().collect();
         if stays.len() < active.len() {
-            return Effect::Off(TurnedOff { configuration: here, left_out, stays });
+            return Effect::Off(TurnedOff { configuration: here, left_out, stays, is_off });
         }
         let is_wanted = |module: &ModuleSource| here.filters.iter().any(|entry| entry.module == *module);
         if tried.loading.as_ref().is_some_and(|module| !is_wanted(module)) { Effect::Obsolete } else { Effect::None }
@@ -149,8 +151,11 @@ impl Changes {
 
 impl Reloader {
     /// Turns filters off that the configuration does not name any more, before the rest of it is loaded.
-    pub(super) fn turn_off(&self, turned_off: TurnedOff) {
-        let TurnedOff { configuration, left_out, stays } = turned_off;
+    pub(super) fn turn_off(&self, turned_off: TurnedOff, kept: &mut Kept) {
+        let TurnedOff { configuration, left_out, stays, is_off } = turned_off;
+        if !is_off {
+            kept.held.retain_named(&configuration);
+        }
         self.status.left_out(left_out);
         let (source, before) = (self.source.to_string(), self.active());
         self.apply(&source, &configuration, before.as_deref(), Arc::default(), stays, Instant::now());

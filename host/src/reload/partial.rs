@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::held::{Held, is_same};
 use super::served_rules::ServedRules;
 use super::{Kept, Reloader};
 use crate::admin::status::ReloadError;
 use crate::config::Configuration;
-use weir_runtime::{FailurePolicy, Filter, FilterSet, MatchRule, Serving};
+use weir_runtime::{FailurePolicy, Filter, MatchRule, Serving};
 
 /// Why a configuration is refused.
 pub(super) struct Refusal {
@@ -54,11 +55,7 @@ impl Reloader {
     pub(super) async fn activate_partial(&self, source: &str, partial: PartialSet, kept: &mut Kept, started: Instant) {
         let PartialSet { mut configuration, filters } = partial;
         let before = self.active();
-        let is_active = |before: &Arc<FilterSet>| {
-            let same = before.filters().iter().zip(&filters).all(|(one, other)| Arc::ptr_eq(one, other));
-            same && before.filters().len() == filters.len()
-        };
-        if kept.is_partial && before.as_ref().is_some_and(is_active) {
+        if kept.is_partial && before.as_ref().is_some_and(|before| is_same(before, &filters)) {
             return;
         }
         let absent = configuration.filters.iter().filter(|entry| filters.iter().all(|filter| filter.entry() != *entry));
@@ -70,6 +67,7 @@ impl Reloader {
             rules.add(&filters).await;
         }
         let former = kept.rules.as_ref().map(ServedRules::former).unwrap_or_default();
+        kept.held = Held::of(&configuration, &filters);
         self.apply(source, &configuration, before.as_deref(), former, filters, started);
         kept.is_partial = true;
         kept.fallback_warnings = configuration.warnings;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use weir_runtime::Filter;
 
 use super::changes::Changes;
+use super::held::Held;
 use super::last_good::SourcedConfiguration;
-use super::selection::still_selected;
 use super::trial::{LoadedSet, TakenBack, Trial, TrialEnd};
 use super::{Kept, Reloader};
 use crate::admin::status::{ReloadError, ReloadResult};
@@ -52,9 +52,8 @@ impl Reloader {
         let mut errors = vec![error.clone()];
         match kept.proven.clone() {
             Some(proven) => {
-                let filters = still_selected(&proven.filters, &self.node.borrow());
-                let (before, former) = (self.active(), Arc::default());
-                self.apply(&source, &proven.configuration, before.as_deref(), former, filters, started);
+                kept.held = Held::of(&proven.configuration, &proven.filters);
+                self.hold_for_the_node(&source, kept, started);
             }
             None => {
                 let last = self.last("the filter set was taken back").await.map(Arc::new);

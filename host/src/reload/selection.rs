@@ -27,6 +27,11 @@ pub(super) enum Selected<'a> {
 const ELSEWHERE: &str = "not on this node: its `nodes` do not select it";
 const SWITCHED_OFF: &str = "off: the Node has the annotation weir.dev/filters: off";
 
+/// The warning while the Node turns all filters off.
+pub(super) fn all_off() -> String {
+    format!("all filters are off: the Node has the annotation {SWITCH}: {OFF}")
+}
+
 /// Selects the filters of this node.
 ///
 /// # Errors
@@ -48,7 +53,7 @@ pub(super) fn select<'a>(configuration: &'a Configuration, node: &NodeState) -> 
     if facts.is_off && !configuration.filters.is_empty() {
         let left_out = configuration.filters.iter().map(|entry| (entry.name.to_string(), SWITCHED_OFF)).collect();
         let mut off = Configuration { filters: Vec::new(), ..configuration.clone() };
-        off.warnings.push(format!("all filters are off: the Node has the annotation {SWITCH}: {OFF}"));
+        off.warnings.push(all_off());
         return Ok(Selected::Off(off, left_out));
     }
     let is_here = |entry: &FilterEntry| is_selected(entry, &facts.labels);
@@ -66,15 +71,14 @@ pub(super) fn select<'a>(configuration: &'a Configuration, node: &NodeState) -> 
     Ok(Selected::Filters(Cow::Owned(here), left_out))
 }
 
-/// Those of the filters of an earlier set that are active on this node now.
-pub(super) fn still_selected(filters: &[Arc<Filter>], node: &NodeState) -> Vec<Arc<Filter>> {
-    match node {
-        NodeState::Known(facts) if facts.is_off => Vec::new(),
-        NodeState::Known(facts) => {
-            filters.iter().filter(|filter| is_selected(filter.entry(), &facts.labels)).cloned().collect()
-        }
-        NodeState::Pending | NodeState::Unreadable(_) => filters.to_vec(),
-    }
+/// Those of the filters of an earlier set that are active on this node now, and why others are not.
+pub(super) fn still_selected(filters: &[Arc<Filter>], node: &NodeState) -> (Vec<Arc<Filter>>, Vec<LeftOut>) {
+    let NodeState::Known(facts) = node else { return (filters.to_vec(), Vec::new()) };
+    let is_here = |filter: &&Arc<Filter>| !facts.is_off && is_selected(filter.entry(), &facts.labels);
+    let reason = if facts.is_off { SWITCHED_OFF } else { ELSEWHERE };
+    let (here, left_out): (Vec<_>, Vec<_>) = filters.iter().partition(is_here);
+    let left_out = left_out.into_iter().map(|filter| (filter.name().to_string(), reason)).collect();
+    (here.into_iter().cloned().collect(), left_out)
 }
 
 fn is_selected(entry: &FilterEntry, labels: &BTreeMap<String, String>) -> bool {

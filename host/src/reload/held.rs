@@ -1,0 +1,67 @@
+//! What holds while a configuration is refused: the filters that were loaded last, as far as the Node selects them. Its switch turns
+//! them off and on again, whether or not the configuration can be read.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::last_good::SourcedConfiguration;
+use super::selection::{all_off, still_selected};
+use super::{Kept, Reloader};
+use crate::config::Configuration;
+use crate::node_facts::NodeState;
+use weir_runtime::{Filter, FilterSet};
+
+/// What was loaded last.
+#[derive(Default)]
+pub(super) struct Held {
+    /// The filters of the active set, and those of them that the Node has turned off since; `None` before the first set.
+    pub(super) filters: Option<Vec<Arc<Filter>>>,
+    configuration: Configuration,
+    /// A configuration that was never loaded, because the Node has all filters off.
+    pub(super) never_loaded: Option<Arc<SourcedConfiguration>>,
+}
+
+impl Held {
+    /// Holds the filters of a set that becomes active.
+    pub(super) fn of(configuration: &Configuration, filters: &[Arc<Filter>]) -> Self {
+        let configuration = Configuration { warnings: Vec::new(), ..configuration.clone() };
+        Self { filters: Some(filters.to_vec()), configuration, never_loaded: None }
+    }
+
+    /// Notes a configuration whose filters are off.
+    pub(super) fn is_off(&mut self, configuration: &Arc<SourcedConfiguration>) {
+        if self.filters.is_none() {
+            self.never_loaded = Some(configuration.clone());
+        }
+    }
+
+    /// Forgets filters that the configuration does not name any more.
+    pub(super) fn retain_named(&mut self, configuration: &Configuration) {
+        let is_named =
+            |filter: &Arc<Filter>| configuration.filters.iter().any(|entry| entry.name.as_str() == &**filter.name());
+        self.filters.iter_mut().for_each(|filters| filters.retain(is_named));
+    }
+}
+
+impl Reloader {
+    /// Activates what of the held filters the Node selects now.
+    pub(super) fn hold_for_the_node(&self, source: &str, kept: &mut Kept, started: Instant) {
+        let (Some(filters), Some(before)) = (&kept.held.filters, self.active()) else { return };
+        let node = self.node.borrow().clone();
+        let (selected, left_out) = still_selected(filters, &node);
+        kept.fallback_warnings.retain(|warning| *warning != all_off());
+        if !filters.is_empty() && matches!(&node, NodeState::Known(facts) if facts.is_off) {
+            kept.fallback_warnings.push(all_off());
+        }
+        if !is_same(&before, &selected) {
+            self.status.left_out(left_out);
+            self.apply(source, &kept.held.configuration, Some(&before), Arc::default(), selected, started);
+        }
+    }
+}
+
+/// Whether a set has exactly these filters.
+pub(super) fn is_same(set: &FilterSet, filters: &[Arc<Filter>]) -> bool {
+    set.filters().len() == filters.len()
+        && set.filters().iter().zip(filters).all(|(one, other)| Arc::ptr_eq(one, other))
+}
