@@ -98,13 +98,10 @@ pub enum ServeError {
 /// # Errors
 /// The daemon cannot start. After the start, only a signal ends it.
 pub fn serve(mut config: ServeConfig) -> Result<(), ServeError> {
-    let flag = trust_credential(&mut config);
+    let name = trust_credential(&mut config);
     let traces = Traces::start(config.otlp_endpoint.as_ref(), &config.node_name)?;
     let _log = log_to_stderr(config.log, &traces);
-    if let Some(flag) = flag {
-        let node = &config.node_name;
-        tracing::error!(flag, node, "--node-name names another node than the node credential, whose name is used");
-    }
+    name.tell(&config.node_name);
     // Client connections have threads of their own (`Workers`). This runtime is for all other tasks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();

@@ -3,16 +3,55 @@
 use std::path::Path;
 
 use weir_kube::node_of_user;
+use weir_process::files::before_the_start;
 use weir_upstream::client_certificate;
 
 use crate::config::ServeConfig;
 use crate::proxy::Subject;
 
+/// What the node credential says of `--node-name`.
+pub(crate) enum NameInFlag {
+    /// Nothing else.
+    Holds,
+    /// It names another node, whose name is used. What the flag said.
+    Replaced(String),
+    /// The file system of the credential does not answer.
+    Unchecked,
+}
+
+impl NameInFlag {
+    /// Logs it, once there is a log. `node` is the name that is used.
+    pub(crate) fn tell(self, node: &str) {
+        match self {
+            Self::Holds => {}
+            Self::Replaced(flag) => {
+                tracing::error!(
+                    flag,
+                    node,
+                    "--node-name names another node than the node credential, whose name is used"
+                );
+            }
+            Self::Unchecked => {
+                tracing::error!(
+                    node,
+                    "the file of the node credential cannot be read in time, --node-name is used unchecked"
+                );
+            }
+        }
+    }
+}
+
 /// Takes the name that the node credential has, where it is that of another node than the flag says: the flag may come from a host
-/// name that was not set yet, and the API server goes by the credential. Returns what the flag said.
-pub(crate) fn trust_credential(config: &mut ServeConfig) -> Option<String> {
-    let name = config.node_kubeconfig.as_deref().and_then(node_of_credential)?;
-    (name != config.node_name).then(|| std::mem::replace(&mut config.node_name, name))
+/// name that was not set yet, and the API server goes by the credential.
+pub(crate) fn trust_credential(config: &mut ServeConfig) -> NameInFlag {
+    let Some(path) = config.node_kubeconfig.clone() else { return NameInFlag::Holds };
+    match before_the_start(move || node_of_credential(&path)) {
+        Some(Some(name)) if name != config.node_name => {
+            NameInFlag::Replaced(std::mem::replace(&mut config.node_name, name))
+        }
+        Some(_) => NameInFlag::Holds,
+        None => NameInFlag::Unchecked,
+    }
 }
 
 /// The node that the client certificate of a kubeconfig is of. `None` if there is none, or if it cannot be read now.

@@ -363,6 +363,26 @@ async fn modules_and_configuration_may_hang_at_the_start() {
 }
 
 #[tokio::test]
+async fn the_node_credential_may_hang_at_the_start() {
+    let backing = tempfile::tempdir().unwrap();
+    let Some(mut folder) = HangingFolder::new(backing.path()) else { return };
+    let server = super::edge().await;
+    let credential = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: a, cluster: {{server: \"{}\"}}}}],
+          users: [{{name: u, user: {{token: node}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}",
+        server.url()
+    );
+    daemon::replace(&folder.join("kubelet.conf"), credential.as_bytes());
+    folder.hang();
+    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    let weir = setup.flag("--node-kubeconfig", &folder.join("kubelet.conf").display().to_string()).start_ready().await;
+    weir.logged("--node-name is used unchecked").await;
+    assert_eq!(weir.client("kube-proxy").with("authorization", "Bearer a").names(SERVICES).await, FILTERED);
+    folder.release();
+    weir.logged("reloaded credential").await;
+}
+
+#[tokio::test]
 async fn a_log_that_nobody_reads_blocks_nobody() {
     const PIPE: usize = 64 << 10;
     let server = super::edge().await;

@@ -89,6 +89,14 @@ async fn within<T: Send + 'static>(
     })
 }
 
+/// Does work on a thread of its own, for what is read before there is a runtime. `None` if it has not ended within the deadline.
+pub fn before_the_start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, result) = std::sync::mpsc::sync_channel(1);
+    // Nobody may wait for it any more.
+    let thread = std::thread::Builder::new().name("files".to_owned()).spawn(move || drop(done.send(work())));
+    thread.ok().and_then(|_| result.recv_timeout(DEADLINE).ok())
+}
+
 /// Begins work on the files of a folder that nobody waits for. A failure is logged in these words, with the path.
 pub fn begin(path: &Path, failed: &'static str, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
     let path = path.to_owned();

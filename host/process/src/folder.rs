@@ -138,10 +138,15 @@ impl Folder {
         content.filter(|_| digest == known).map(|content| (digest, content))
     }
 
-    /// Reads a file as it is, also while somebody is writing it.
-    pub(crate) fn read_any(path: &Path, limit: usize) -> (u64, io::Result<Vec<u8>>) {
+    /// Reads a file at once. Nothing is read of one that somebody has written and not closed; one that has changed a moment ago is
+    /// read as it is.
+    pub(crate) fn read_soon(&self, path: &Path, limit: usize) -> Option<(u64, io::Result<Vec<u8>>)> {
+        let is_recent = self.sights.get(path).is_none_or(|sight| sight.since.elapsed() < MAX_OPEN);
+        if is_recent && trail(path).last().is_some_and(|real| self.events.is_written(real)) {
+            return None;
+        }
         let (digest, content) = digest(path, limit, identity(path));
-        (digest, content.unwrap_or_else(|| read_now(path, limit)))
+        Some((digest, content.unwrap_or_else(|| read_now(path, limit))))
     }
 
     /// Returns the digest of a file that is complete, and its content if it was read.

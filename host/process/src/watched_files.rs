@@ -107,7 +107,7 @@ impl WatchedFiles {
         self.shared.wake.notify_one();
     }
 
-    /// Begins a load by [`WatchedFiles::read_any`].
+    /// Begins a load by [`WatchedFiles::read_soon`].
     pub fn begin_load(&self) {
         self.shared.files().values_mut().for_each(|followed| followed.is_named = false);
     }
@@ -125,19 +125,24 @@ impl WatchedFiles {
         self.shared.wake.notify_one();
     }
 
-    /// Reads a file of at most `limit` bytes as it is, and follows it. From now on that is what its owner has: if somebody is writing
-    /// it, it changes when that ends. For what cannot wait, and proves by itself that it is whole.
+    /// Reads a file of at most `limit` bytes at once, and follows it. From now on that is what its owner has. Where no event has told
+    /// of a writer, the file is read as it is: for what a start cannot wait for, and what proves by itself that it is whole. If
+    /// somebody was writing it, it changes when that ends.
     ///
     /// # Errors
-    /// Those of [`files::read`].
-    pub async fn read_any(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    /// Those of [`files::read`]. [`io::ErrorKind::ResourceBusy`] while somebody is writing it.
+    pub async fn read_soon(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         self.add(path, limit);
-        let file = path.to_owned();
-        let read = move || Ok(Folder::read_any(&file, limit));
+        let (folder, file) = (self.shared.folder(folder_of(path)), path.to_owned());
+        let read = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).read_soon(&file, limit));
         match files::at(folder_of(path), DEADLINE, read).await {
-            Ok((digest, content)) => {
+            Ok(Some((digest, content))) => {
                 self.shared.know(path, digest);
                 content
+            }
+            Ok(None) => {
+                let busy = io::Error::new(io::ErrorKind::ResourceBusy, "somebody is writing it");
+                Err(self.shared.has_nothing(path, busy))
             }
             Err(error) => Err(self.shared.has_nothing(path, error)),
         }

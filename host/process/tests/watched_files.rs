@@ -193,9 +193,11 @@ async fn a_file_counts_when_it_is_closed_whoever_asks_for_it() {
         writer.write_all(part.as_bytes()).unwrap();
         assert_unchanged(&files).await;
         assert!(matches!(files.read(&path, LIMIT, Duration::ZERO).await, Ok(FileRead::BeingWritten)));
+        assert_eq!(files.read_soon(&path, LIMIT).await.unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
     }
     drop(writer);
     assert_changed(&files).await;
+    assert_eq!(files.read_soon(&path, LIMIT).await.unwrap(), b"half of it");
     assert_eq!(settled(&files, &path).await.as_deref(), Some("half of it"));
 }
 

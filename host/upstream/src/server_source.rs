@@ -186,7 +186,7 @@ impl ServerConfig {
 /// Loads the current context of a kubeconfig.
 async fn from_kubeconfig(path: &Path, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
     let failed = |source| SourceError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
-    let bytes = files.read_any(path, MAX_FILE).await;
+    let bytes = files.read_soon(path, MAX_FILE).await;
     let bytes = bytes.map_err(|error| failed(KubeconfigError::ReadConfig(error, path.to_owned())))?;
     let mut file = kubeconfig::parse(path, bytes).map_err(failed)?;
     if let Some(cluster) = kubeconfig::current_cluster(&mut file)
@@ -256,7 +256,7 @@ async fn trust(
 }
 
 /// The client certificate of a kubeconfig's current context, without running a plugin. `None` if it has none, or if a file is not
-/// readable. It reads on this thread, before the daemon serves.
+/// readable. It reads on this thread.
 #[must_use]
 pub fn client_certificate(kubeconfig: &Path) -> Option<CertificateDer<'static>> {
     let bytes = read_now(kubeconfig, MAX_FILE).ok()?;
@@ -271,7 +271,7 @@ pub fn client_certificate(kubeconfig: &Path) -> Option<CertificateDer<'static>> 
 
 /// Reads a file, so that the error names its flag, and follows it.
 async fn read(flag: &'static str, path: &Path, files: &WatchedFiles) -> Result<Vec<u8>, SourceError> {
-    let read = files.read_any(path, MAX_FILE).await;
+    let read = files.read_soon(path, MAX_FILE).await;
     read.map_err(|source| SourceError::File { flag, path: path.to_owned(), source })
 }
 

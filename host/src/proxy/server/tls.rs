@@ -280,7 +280,7 @@ fn certificates(flag: &'static str, path: &Path, pem: &[u8]) -> Result<Vec<Certi
 }
 
 async fn bytes(flag: &'static str, path: &Path, files: &WatchedFiles) -> Result<Vec<u8>, ServerTlsError> {
-    let read = files.read_any(path, MAX_FILE).await;
+    let read = files.read_soon(path, MAX_FILE).await;
     read.map_err(|source| ServerTlsError::File { flag, path: path.to_owned(), source })
 }
 
