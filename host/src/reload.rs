@@ -204,10 +204,7 @@ impl Reloader {
                     kept.fallback_warnings.clear();
                     return AttemptResult::Done;
                 }
-                Ok(Activation::TakenBack(error)) => {
-                    self.refuse(&source, vec![error], kept, logged);
-                    return AttemptResult::Final;
-                }
+                Ok(Activation::TakenBack(error)) => Refusal { errors: vec![error], partial: None, may_pass: false },
                 Err(refusal) => {
                     self.retain_modules(Some(&configuration), kept).await;
                     has_other = !configuration.is_from_disk();

@@ -37,34 +37,31 @@ impl Reloader {
         };
     }
 
-    /// Ends a trial: the set has proved itself, or the one before it becomes active again.
-    pub(super) async fn end_trial(&self, end: TrialEnd, kept: &mut Kept) {
-        let Some(Trial { set, .. }) = kept.trial.take() else { return };
+    /// Ends a trial: the set has proved itself, or the one before it becomes active again. Returns whether that is up to the next
+    /// attempt.
+    async fn end_trial(&self, end: TrialEnd, kept: &mut Kept) -> bool {
+        let Some(Trial { set, .. }) = kept.trial.take() else { return false };
         let error = match end {
             TrialEnd::Passed => {
                 tracing::info!(source = %self.source, "filter set has passed its trial");
-                return self.keep(set, kept).await;
+                self.keep(set, kept).await;
+                return false;
             }
             TrialEnd::Exceeded(error) => error,
         };
-        let (source, started) = (self.source.to_string(), Instant::now());
+        let source = self.source.to_string();
         kept.taken_back = Some(TakenBack { set, error: error.clone() });
-        let mut errors = vec![error.clone()];
-        match kept.proven.clone() {
-            Some(proven) => {
-                kept.held = Held::of(&proven.configuration, &proven.filters);
-                self.hold_for_the_node(&source, kept, started);
-            }
-            None => {
-                let last = self.last("the filter set was taken back").await.map(Arc::new);
-                let fell_back = self.fall_back(last, &source, kept, started).await;
-                errors.extend(fell_back.err().unwrap_or_default());
-            }
-        }
+        kept.held = match &kept.proven {
+            Some(proven) => Held::of(&proven.configuration, &proven.filters),
+            // It is on disk, and has to be loaded.
+            None => Held::default(),
+        };
+        self.hold_for_the_node(&source, kept, Instant::now());
         self.metrics.reload("taken_back");
-        self.status.refused(ReloadResult::refused(&source, errors, &[]));
+        self.status.refused(ReloadResult::refused(&source, vec![error.clone()], &[]));
         let (filter, reason) = (error.filter.as_ref().map(tracing::field::display), error.reason);
         tracing::error!(source, filter, reason, "filter set taken back, the one before it is active again");
+        kept.proven.is_none()
     }
 
     /// The last good configuration of this source.
@@ -127,7 +124,7 @@ impl Reloader {
 }
 
 impl Reloader {
-    /// Waits for a change, which is true, or for the time of a retry. Ends trials meanwhile.
+    /// Waits for what calls for an attempt at once, which is true, or for the time of a retry. Ends trials meanwhile.
     pub(super) async fn wait(&self, changes: &mut Changes, retry: Option<Duration>, kept: &mut Kept) -> bool {
         let retry = async {
             match retry {
@@ -140,7 +137,11 @@ impl Reloader {
             tokio::select! {
                 () = changes.next() => return true,
                 () = &mut retry => return false,
-                end = trial_end(&mut kept.trial) => self.end_trial(end, kept).await,
+                end = trial_end(&mut kept.trial) => {
+                    if self.end_trial(end, kept).await {
+                        return true;
+                    }
+                }
             }
         }
     }
