@@ -112,9 +112,9 @@ crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator, 
 	$(RELEASE)/weir-operator crd > deploy/operator/crd.yaml
 	cp deploy/operator/crd.yaml deploy/operator/roles.yaml deploy/helm/weir/files/operator/
 
-registry: ## a registry (distribution), cosign and oras for the tests: minutes the first time (needs Go)
+registry: ## registries (distribution, zot), cosign and oras for the tests: minutes the first time (needs Go)
 	@if ! command -v go >/dev/null; then echo "registry: skipped, Go is not installed"; \
-	elif ! (cd tests/registry && timeout 600 go list -deps tool >/dev/null); then echo "registry: skipped, its Go modules cannot be had"; \
+	elif ! (cd tests/registry && timeout 600 go list -deps tool && cd zot && timeout 600 go list -deps -tags containers_image_openpgp tool) >/dev/null; then echo "registry: skipped, its Go modules cannot be had"; \
 	else sh tests/registry/build.sh $(abspath $(TARGET))/registry; fi
 
 deploy-tools: ## helm and promtool for the tests of deploy/: minutes the first time (needs Go)

@@ -1,12 +1,12 @@
-//! A real registry (distribution, with TLS and a password), real signatures (cosign) and another client of registries (oras).
-//! `make registry` builds them.
+//! Real registries with TLS and a password (distribution, and zot, whose habits are others), real signatures (cosign) and another
+//! client of registries (oras). `make registry` builds them.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use weir_runtime::Digest;
 use weir_tests::built;
@@ -16,12 +16,23 @@ use weir_tests::edge::edge;
 use weir_tests::pki::Authority;
 use weir_tests::plane::skipped;
 
+use Product::{Distribution, Zot};
+
 /// `right`, as `htpasswd -B` writes it.
 const PASSWORD: &str = "node:$2b$04$o0eIb9/O3MgLbLg7Bamq4ukIO.iQEC.g7u12JszcXjOl/HLGMHU/C\n";
 const NAME: &str = "team/services";
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Product {
+    /// It answers everybody whom it does not know with 401 and a challenge.
+    Distribution,
+    /// Anybody may read the repositories under `open/`. So `/v2/` is open, and what is closed gets 403, without a challenge.
+    Zot,
+}
+
 /// A registry with files of its own.
 struct Site {
+    product: Product,
     folder: tempfile::TempDir,
     process: Option<Child>,
     host: String,
@@ -38,11 +49,11 @@ fn program(name: &str) -> Option<PathBuf> {
 
 impl Site {
     /// `None` if the programs are not built.
-    async fn new() -> Option<Self> {
-        for name in ["registry", "cosign", "oras"] {
+    async fn new(product: Product) -> Option<Self> {
+        for name in ["registry", "zot", "cosign", "oras"] {
             program(name)?;
         }
-        let mut site = Self { folder: tempfile::tempdir().unwrap(), process: None, host: String::new() };
+        let mut site = Self { product, folder: tempfile::tempdir().unwrap(), process: None, host: String::new() };
         let pair = Authority::new("registry");
         site.write("ca.pem", pair.pem());
         let server = pair.server();
@@ -59,6 +70,33 @@ impl Site {
 
     /// Starts the registry, and learns its port from its log.
     async fn start(&mut self, address: &str) {
+        let (mut command, says) = match self.product {
+            Distribution => (self.distribution(address), "listening on "),
+            Zot => (self.zot(address), "\"port\":"),
+        };
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        let (out, err) = (process.stdout.take().unwrap(), process.stderr.take().unwrap());
+        let mut lines = BufReader::new(match self.product {
+            Distribution => Box::new(err) as Box<dyn AsyncRead + Send + Unpin>,
+            Zot => Box::new(out),
+        })
+        .lines();
+        let listens = async {
+            loop {
+                let line = lines.next_line().await.unwrap().expect("the registry starts");
+                if let Some((_, address)) = line.split_once(says) {
+                    return address.split(['"', ',']).next().unwrap().to_owned();
+                }
+            }
+        };
+        let listens = tokio::time::timeout(PATIENCE, listens).await.unwrap();
+        self.host = if listens.contains(':') { listens } else { format!("127.0.0.1:{listens}") };
+        // Its log goes on.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        self.process = Some(process);
+    }
+
+    fn distribution(&self, address: &str) -> Command {
         let folder = self.folder.path().display();
         self.write(
             "registry.yaml",
@@ -70,20 +108,31 @@ impl Site {
         );
         let mut command = Command::new(program("registry").unwrap());
         command.arg("serve").arg(self.path("registry.yaml")).env("OTEL_TRACES_EXPORTER", "none");
-        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let listens = async {
-            loop {
-                let line = lines.next_line().await.unwrap().expect("the registry starts");
-                if let Some((_, address)) = line.split_once("listening on ") {
-                    return address.split(['"', ',']).next().unwrap().to_owned();
-                }
-            }
-        };
-        self.host = tokio::time::timeout(PATIENCE, listens).await.unwrap();
-        // Its log goes on.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        self.process = Some(process);
+        command
+    }
+
+    fn zot(&self, address: &str) -> Command {
+        let path = |name: &str| self.path(name).display().to_string();
+        let (host, port) = address.split_once(':').unwrap();
+        let mine = ["read", "create", "update"];
+        let config = serde_json::json!({
+            "distSpecVersion": "1.0.1-dev",
+            "storage": {"rootDirectory": path("storage")},
+            "http": {
+                "address": host, "port": port, "realm": "test",
+                "tls": {"cert": path("tls.crt"), "key": path("tls.key")},
+                "auth": {"htpasswd": {"path": path("htpasswd")}},
+                "accessControl": {
+                    "open/**": {"anonymousPolicy": ["read"], "defaultPolicy": mine},
+                    "**": {"policies": [{"users": ["node"], "actions": mine}]},
+                },
+            },
+            "log": {"level": "info"},
+        });
+        self.write("zot.json", &config.to_string());
+        let mut command = Command::new(program("zot").unwrap());
+        command.arg("serve").arg(self.path("zot.json"));
+        command
     }
 
     async fn stop(&mut self) {
@@ -160,7 +209,7 @@ impl Site {
 
 #[tokio::test]
 async fn a_module_is_pushed_signed_pulled_and_refused_when_it_is_tampered_with() {
-    let Some(mut site) = Site::new().await else { return };
+    let Some(mut site) = Site::new(Distribution).await else { return };
     let server = edge().await;
     site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "right"]).await;
     site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "wrong"]).await;
@@ -199,7 +248,7 @@ async fn a_module_is_pushed_signed_pulled_and_refused_when_it_is_tampered_with()
 
 #[tokio::test]
 async fn a_file_that_cosign_has_signed_runs() {
-    let Some(site) = Site::new().await else { return };
+    let Some(site) = Site::new(Distribution).await else { return };
     let server = edge().await;
     site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "right"]).await;
     site.write("policy.yaml", &site.policy("right.pub"));
@@ -224,7 +273,7 @@ async fn a_file_that_cosign_has_signed_runs() {
 
 #[tokio::test]
 async fn oras_reads_what_weir_writes_and_the_other_way_round() {
-    let Some(site) = Site::new().await else { return };
+    let Some(site) = Site::new(Distribution).await else { return };
     let ca = site.path("ca.pem").display().to_string();
     let reference = site.push("discardcloudservice").await;
     let name = reference.trim_start_matches("oci://");
@@ -247,4 +296,46 @@ async fn oras_reads_what_weir_writes_and_the_other_way_round() {
     site.tool("oras", &["cp", "--from-oci-layout", "--to-ca-file", &ca, &from, &copied]).await;
     site.weir(&["pull", &copied, "-o", "copied.wasm"]).await;
     assert!(std::fs::read(site.path("copied.wasm")).unwrap() == wasm);
+}
+
+/// The login is sent where a registry asks for it, for what it asks, and to nobody else.
+#[tokio::test]
+async fn both_registries_are_logged_in_to_by_their_own_challenges() {
+    for product in [Distribution, Zot] {
+        let Some(site) = Site::new(product).await else { return };
+        let reference = site.push("discardcloudservice").await;
+        let wasm = std::fs::read(built::module("discardcloudservice")).unwrap();
+        site.weir(&["pull", &reference, "-o", "pulled.wasm"]).await;
+        assert!(std::fs::read(site.path("pulled.wasm")).unwrap() == wasm, "{product:?}");
+
+        // A daemon with the same login runs it.
+        site.write("policy.yaml", "policies:\n- prefix: oci://\n  allow: true\n");
+        let server = edge().await;
+        site.setup(server.url(), &reference).start_ready().await;
+
+        // Without a login, and with a wrong one, nothing of the closed repository is read or written.
+        let module = built::module("nodeportisolation").display().to_string();
+        let target = format!("{}:2", site.name());
+        let auth = |password: &str| {
+            let auth = STANDARD.encode(format!("node:{password}"));
+            serde_json::json!({"auths": {&site.host: {"auth": auth}}}).to_string()
+        };
+        for (config, says) in [("{}", ["a credential", "403"]), (&*auth("wrong"), ["does not accept", "403"])] {
+            let file = site.write("other.json", config);
+            for arguments in [vec!["pull", &reference, "-o", "none.wasm"], vec!["push", &module, &target]] {
+                let arguments = [&arguments[..], &["--registry-auth", &file]].concat();
+                let (said, good) = site.run(built::weir(), &arguments).await;
+                assert!(!good && says.iter().any(|text| said.contains(text)), "{product:?} {arguments:?}: {said}");
+            }
+        }
+        if product == Zot {
+            // Where anybody may read, a login counts for the push alone.
+            let open = format!("{}/open/services:1", site.host);
+            let module = built::module("discardcloudservice").display().to_string();
+            site.weir(&["push", &module, &open]).await;
+            let nobody = site.write("nobody.json", "{}");
+            site.weir(&["pull", &open, "-o", "open.wasm", "--registry-auth", &nobody]).await;
+            assert!(std::fs::read(site.path("open.wasm")).unwrap() == wasm);
+        }
+    }
 }

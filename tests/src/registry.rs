@@ -46,13 +46,15 @@ pub enum Misbehaviour {
     LeadsTo(String),
 }
 
-/// How a registry with a login asks for it. All of them do so beside a 401.
+/// How a registry with a login asks for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Habits {
     /// `/v2/` needs no login.
     pub open_root: bool,
     /// Neither does what reads.
     pub open_pull: bool,
+    /// What others get instead of 401, without a challenge. That is beside the 200 of `/v2/` then.
+    pub silent: Option<u16>,
     /// The lines of `WWW-Authenticate`, in which `{host}` is host and port. Without any: Basic.
     pub challenges: Vec<String>,
     /// What the token service at `/token` answers, if the login is right. The registry takes the token `issued`.
@@ -285,7 +287,7 @@ impl State {
 
     /// Asks for the login, if there is one, and the request has neither it nor a token.
     fn refuse(&self, head: &Parts) -> Option<Response<Body>> {
-        let Habits { open_root, open_pull, challenges, .. } = &self.habits;
+        let Habits { open_root, open_pull, silent, challenges, .. } = &self.habits;
         let reads = matches!(head.method, Method::GET | Method::HEAD);
         let is_open = (*open_root && head.uri.path() == "/v2/") || (*open_pull && reads);
         let given = head.headers.get(header::AUTHORIZATION);
@@ -294,7 +296,11 @@ impl State {
         if self.login.is_none() || is_open || has_token || (takes_basic && self.has_password(&head.headers)) {
             return None;
         }
-        let mut response = status(401, r#"{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#);
+        let mut response = match silent {
+            Some(_) if head.uri.path() == "/v2/" => status(200, "{}"),
+            Some(code) => return Some(status(*code, r#"{"errors":[{"code":"DENIED","message":"denied"}]}"#)),
+            None => status(401, r#"{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#),
+        };
         let host = head.headers[header::HOST].to_str().unwrap();
         for line in challenges {
             response.headers_mut().append(header::WWW_AUTHENTICATE, line.replace("{host}", host).parse().unwrap());

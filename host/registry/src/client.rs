@@ -141,11 +141,26 @@ impl Repository {
                 }
                 status if status.is_success() => return Ok(response),
                 _ => {
+                    let is_withheld = authorization.is_none() && !is_answered && self.is_own(response.url());
                     let problem = problem_of(response, what).await;
-                    let is_withheld = authorization.is_none() && !self.authenticator.login.is_empty();
-                    return Err(if is_withheld { problem.without_login() } else { problem });
+                    // Of what is private, some say no more to whom they do not know.
+                    if !(is_withheld && problem.may_hide()) || self.authenticator.login.is_empty() {
+                        return Err(problem);
+                    }
+                    let Some(answer) = self.answer_to_root().await else { return Err(problem.without_login()) };
+                    *self.authorization.lock().await = Some(answer);
+                    is_answered = true;
                 }
             }
+        }
+    }
+
+    /// Answers what `/v2/` says of logins, also beside another status than 401. `None` if it says nothing that can be answered.
+    async fn answer_to_root(&self) -> Option<Authorization> {
+        let root = self.client.get(self.base.join("/v2/").ok()?).send().await.ok()?;
+        match self.is_own(root.url()) {
+            true => self.authenticator.answer(root.headers()).await.ok(),
+            false => None,
         }
     }
 

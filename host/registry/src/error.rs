@@ -71,7 +71,12 @@ impl Problem {
         }
     }
 
-    /// Adds that the credential was not sent, as nobody asked for it. Some registries say so little of what is private.
+    /// Whether it may be the answer to a request without a credential for something that is there.
+    pub(crate) fn may_hide(&self) -> bool {
+        matches!(self, Self::Forbidden(_) | Self::NotFound(_))
+    }
+
+    /// Adds that the credential was not sent, as nobody asked for it.
     pub(crate) fn without_login(self) -> Self {
         let more = |text: String| format!("{text} (it asked for no credential, and none was sent)");
         match self {

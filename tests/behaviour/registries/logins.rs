@@ -51,6 +51,21 @@ async fn an_open_root_does_not_hide_that_the_repository_wants_a_login() {
     }
 }
 
+/// zot 1, where anybody may read some repositories: 403, and the challenge beside the 200 of `/v2/`.
+#[tokio::test]
+async fn a_registry_that_is_silent_about_what_is_private_is_asked_at_its_root() {
+    for code in [403, 404] {
+        let (site, reference) = Site::closed(Habits { silent: Some(code), ..Habits::default() }).await;
+        let (said, good) = site.pull(&reference, &right()).await;
+        assert!(good, "{code}: {said}");
+        let (said, good) = site.pull_with(&reference, &json!({})).await;
+        assert!(!good && said.contains(&code.to_string()), "{said}");
+        let wrong = json!({"auth": STANDARD.encode("node:wrong")});
+        let (said, good) = site.pull(&reference, &wrong).await;
+        assert!(!good && said.contains(&code.to_string()), "{said}");
+    }
+}
+
 /// Docker Hub and Nexus.
 #[tokio::test]
 async fn all_may_pull_and_a_push_is_logged_in() {
