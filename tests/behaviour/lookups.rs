@@ -195,12 +195,14 @@ async fn a_change_that_no_filter_read_does_not_end_the_watch() {
 }
 
 #[tokio::test]
-async fn a_kind_that_the_cluster_lacks_is_treated_as_empty() {
+async fn a_pool_of_a_kind_that_the_cluster_lacks_is_a_fault_and_not_an_unknown_pool() {
     let server = edge().await;
     server.remove_resource("apps.openyurt.io", "nodepools");
     let weir =
         Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology").start_ready().await;
-    assert_eq!(nodes(&weir.client("kube-proxy").json(SLICES).await).len(), 3, "an unknown pool leaves it unchanged");
+    assert_eq!(nodes(&weir.client("kube-proxy").json(SLICES).await).len(), 3, "its failurePolicy is Ignore");
+    let line = weir.logged("nodepools.apps.openyurt.io cannot be read").await;
+    assert!(line.to_string().contains("servicetopology"), "{line}");
 }
 
 #[tokio::test]

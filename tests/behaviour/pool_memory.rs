@@ -67,3 +67,26 @@ async fn a_node_pool_that_is_gone_keeps_its_members() {
     assert_eq!(nodes(&client).await, ["edge-a", "edge-b"]);
     is_reported(&weir, "nodepools.apps.openyurt.io hangzhou").await;
 }
+
+#[tokio::test]
+async fn a_pool_of_labels_has_the_local_node_also_when_that_is_gone() {
+    let server = edge().await;
+    let settings = "    settings: {poolSource: nodelabels}\n";
+    let weir = Setup::new(server.url()).filters(&only("servicetopology", settings)).bundled("servicetopology");
+    let weir = weir.start_ready().await;
+    let client = weir.client("kube-proxy");
+    assert_eq!(nodes(&client).await, ["edge-a", "edge-b"]);
+    for (gone, left) in [("edge-a", &["edge-a", "edge-b"][..]), ("edge-b", &["edge-a"])] {
+        let from = weir.log_length();
+        server.store().delete("v1", "Node", "", gone).unwrap();
+        if gone == "edge-a" {
+            weir.logged_after(from, GONE).await;
+        }
+        let follows = async {
+            while nodes(&client).await != left {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(weir_tests::client::PATIENCE, follows).await.expect(gone);
+    }
+}

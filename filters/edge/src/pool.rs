@@ -180,36 +180,54 @@ impl PoolMembers {
     }
 
     /// Returns the members. Returns none if the node is in no pool or the pool does not exist. An existing pool may
-    /// have no members. A NodePool that is gone keeps its last members.
+    /// have no members. A NodePool that is gone keeps its last members. It is an error if the daemon cannot see whether
+    /// the pool exists.
     pub fn get(&self) -> Result<Option<Rc<PoolNodes>>, Error> {
         match self.pool.name()? {
-            Some(pool) => Ok(self.of(&pool)),
+            Some(pool) => self.of(&pool),
             None => Ok(None),
         }
     }
 
-    fn of(&self, pool: &str) -> Option<Rc<PoolNodes>> {
+    fn of(&self, pool: &str) -> Result<Option<Rc<PoolNodes>>, Error> {
         let (resource, label, names) = match self.source {
             PoolSource::NodePools => {
-                let pool = cluster::last_known(NODE_POOLS, None, pool)?;
-                let fingerprint = pool.fingerprint(&POOL_NODES);
-                return Some(self.keep(fingerprint, || pool.column(&POOL_NODES)));
+                let Some(known) = cluster::last_known(NODE_POOLS, None, pool) else { return absent(NODE_POOLS, pool) };
+                return Ok(Some(self.keep(known.fingerprint(&POOL_NODES), None, || known.column(&POOL_NODES))));
             }
             PoolSource::NodeBuckets => (NODE_BUCKETS, BUCKET_LABEL, &BUCKET_NODES),
             PoolSource::NodeLabels => (NODES, POOL_LABEL, &NODE_NAME),
         };
         let found = cluster::find(resource, None, &format!("{label}={pool}"));
-        if found.count() == 0 {
-            return None;
+        // The local Node's label has named the pool, also if the Node is gone.
+        let is_member = matches!(self.source, PoolSource::NodeLabels) && self.pool.fixed.is_none();
+        let local = is_member.then_some(self.pool.node.as_str());
+        if found.count() == 0 && local.is_none() {
+            return absent(resource, pool);
         }
-        Some(self.keep(found.fingerprint(names), || found.column(names)))
+        Ok(Some(self.keep(found.fingerprint(names), local, || found.column(names))))
     }
 
-    fn keep(&self, fingerprint: u64, names: impl FnOnce() -> weir_filter::Column) -> Rc<PoolNodes> {
+    fn keep(
+        &self,
+        fingerprint: u64,
+        local: Option<&str>,
+        names: impl FnOnce() -> weir_filter::Column,
+    ) -> Rc<PoolNodes> {
         self.memo.get(fingerprint, || {
             let names = names();
-            let all = || names.iter().flatten();
+            let all = || names.iter().flatten().chain(local);
             Rc::new(PoolNodes { names: all().collect(), name_set: all().collect(), fingerprint })
         })
+    }
+}
+
+/// Nothing was found of a pool: it does not exist, unless the daemon cannot see that.
+fn absent(resource: &str, pool: &str) -> Result<Option<Rc<PoolNodes>>, Error> {
+    match cluster::presence_of(resource, None, pool) {
+        Presence::NotServed | Presence::NotKnown => {
+            Err(Error::new(format!("the members of node pool {pool} are not known: {resource} cannot be read")))
+        }
+        _ => Ok(None),
     }
 }
