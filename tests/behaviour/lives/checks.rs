@@ -149,8 +149,9 @@ impl Life {
             for (collection, version) in wanted {
                 self.committed(collection, version).await;
             }
+            // Permissions are learnt by reading, and of another cluster only once the first commit has its file.
+            self.sync().await;
         }
-        self.sync().await;
         self.put();
     }
 

@@ -6,6 +6,7 @@
 //! answer to a TokenRequest for the API server itself is the service account's, as other tokens of the same pod are.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,12 +38,21 @@ const CAPACITY: u64 = 4096;
 
 /// What the API server said of credentials in the last minutes.
 #[derive(Debug)]
-pub(in crate::proxy) struct Acceptances(Cache<Arc<str>, Known>);
+pub(in crate::proxy) struct Acceptances {
+    known: Cache<Arc<str>, Known>,
+    /// How often all was forgotten. What was asked before does not count, whenever it is answered.
+    forgotten: AtomicU64,
+}
 
 impl Acceptances {
     /// Ends all of them.
     pub(in crate::proxy) fn forget(&self) {
-        self.0.invalidate_all();
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
+        self.known.invalidate_all();
+    }
+
+    fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Acquire)
     }
 }
 
@@ -51,6 +61,8 @@ impl Acceptances {
 struct Known {
     standing: Standing,
     until: Instant,
+    /// How often all had been forgotten when it was asked.
+    forgotten: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -90,7 +102,8 @@ struct Uid {
 
 impl Default for Acceptances {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(CAPACITY).time_to_live(ACCEPTED).build())
+        let known = Cache::builder().max_capacity(CAPACITY).time_to_live(ACCEPTED).build();
+        Self { known, forgotten: AtomicU64::new(0) }
     }
 }
 
@@ -119,11 +132,12 @@ impl Proxy {
         if !self.upstream.is_reachable() {
             return Standing::Unknown;
         }
-        let is_expired = |known: &Known| known.until <= Instant::now();
+        let forgotten = self.accepted.forgotten();
+        let is_expired = |known: &Known| known.until <= Instant::now() || known.forgotten != forgotten;
         // The futures of requests upstream are large, and moka keeps several copies of them on the stack.
         let asked = self
             .accepted
-            .0
+            .known
             .entry(caller.key().clone())
             .or_insert_with_if(Box::pin(self.ask_account(caller)), is_expired);
         match asked.await.into_value().standing {
@@ -135,6 +149,7 @@ impl Proxy {
     }
 
     async fn ask_account(&self, caller: &Caller) -> Known {
+        let forgotten = self.accepted.forgotten();
         let body = serde_json::to_vec(&SelfSubjectReview::default()).unwrap_or_default();
         let answer = timeout(TIMEOUT, ask::<SelfSubjectReview>(&self.upstream, caller, PATH, body)).await;
         let (standing, lifetime) = match answer {
@@ -161,7 +176,7 @@ impl Proxy {
                 self.grants.put(&self.owner(caller), &accepted(caller), Bytes::from(row), caller.expires()).await;
             }
         }
-        Known { standing, until: Instant::now() + lifetime }
+        Known { standing, until: Instant::now() + lifetime, forgotten }
     }
 
     /// The account that an API server named for exactly this credential, or for whom it issued this token.
@@ -203,14 +218,14 @@ impl Proxy {
         if caller.identity() != Identity::Client {
             return;
         }
-        self.accepted.0.invalidate(caller.key()).await;
+        self.accepted.known.invalidate(caller.key()).await;
         self.end(caller).await;
     }
 
     /// Asks again whose credential a caller has: something answered it by 401 that may not be the authentication.
     pub(in crate::proxy) async fn ask_again(&self, caller: &Caller) {
         if caller.identity() == Identity::Client {
-            self.accepted.0.invalidate(caller.key()).await;
+            self.accepted.known.invalidate(caller.key()).await;
             self.standing(caller).await;
         }
     }

@@ -8,6 +8,7 @@
 //! all others on disk, where they go last.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -36,6 +37,8 @@ const DENIED: &[u8] = b"-";
 #[derive(Debug)]
 pub(in crate::proxy) struct Grants {
     recent: Cache<String, Row>,
+    /// How often all was forgotten: what was read before that is of another cluster.
+    forgotten: AtomicU64,
     /// When the rows that each owner has added expire.
     added: Mutex<HashMap<Owner, Vec<SystemTime>>>,
     /// Where they outlive the process.
@@ -53,7 +56,8 @@ struct Row {
 impl Grants {
     /// Without a disk, rows last as long as the process.
     pub(in crate::proxy) fn new(disk: Option<Arc<DiskCache>>, outage: Arc<Outage>) -> Self {
-        Self { recent: Cache::new(CAPACITY), added: Mutex::default(), disk, outage }
+        let recent = Cache::new(CAPACITY);
+        Self { recent, forgotten: AtomicU64::new(0), added: Mutex::default(), disk, outage }
     }
 
     /// Returns a row that holds now, for a credential that ends then. `is_lasting`: whether it is of a node component, by whom it
@@ -99,6 +103,7 @@ impl Grants {
 
     /// Forgets what is in memory: it may be of another cluster than the one that answers now.
     pub(in crate::proxy) fn forget(&self) {
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
         self.recent.invalidate_all();
         self.added.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -169,15 +174,26 @@ impl Grants {
         if let Some(row) = self.recent.get(name).await {
             return Some(row);
         }
+        loop {
+            let forgotten = self.forgotten.load(Ordering::Acquire);
+            let row = self.row_on_disk(name).await?;
+            self.recent.insert(name.to_owned(), row.clone()).await;
+            // The file may have been exchanged meanwhile: what is in memory alone would never be written to the present one.
+            if self.forgotten.load(Ordering::Acquire) == forgotten {
+                return Some(row);
+            }
+            self.recent.invalidate(name).await;
+        }
+    }
+
+    async fn row_on_disk(&self, name: &str) -> Option<Row> {
         let disk = self.disk.as_ref()?;
         // Whether it holds is not for the clock alone to say.
         let CachedValue { bytes, expires } = match disk.get_even_expired(name).await {
             Some(value) => value,
             None => disk.get_even_expired(&on_disk(&Owner::Node, name)).await?,
         };
-        let row = Row { bytes: bytes.into(), expires };
-        self.recent.insert(name.to_owned(), row.clone()).await;
-        Some(row)
+        Some(Row { bytes: bytes.into(), expires })
     }
 }
 

@@ -62,10 +62,11 @@ impl Proxy {
         let mut changes = disk.cluster_changes();
         self.tasks.spawn_until_stop(async move {
             while changes.changed().await.is_ok() {
+                // Rows first: what is learnt from now on is written, because nothing of it is there.
+                proxy.grants.forget();
                 proxy.accepted.forget();
                 proxy.reviews.forget();
                 proxy.read_reviews.forget();
-                proxy.grants.forget();
                 proxy.answers.forget_all();
             }
         });

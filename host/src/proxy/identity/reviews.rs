@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -37,6 +37,8 @@ pub(in crate::proxy) struct ReviewCache {
     allowed: Duration,
     /// Since when older results of a credential do not count.
     ended: Cache<Arc<str>, Instant>,
+    /// How often all was forgotten. What was asked before does not count, whenever it is answered.
+    forgotten: AtomicU64,
 }
 
 /// What a review is about.
@@ -59,6 +61,8 @@ struct CachedReview {
     allowed: Result<bool, String>,
     sent: Instant,
     expires: Instant,
+    /// How often all had been forgotten when it was sent.
+    forgotten: u64,
 }
 
 impl ReviewCache {
@@ -80,6 +84,7 @@ impl ReviewCache {
             shares: Arc::default(),
             allowed,
             ended: Cache::builder().max_capacity(CAPACITY).time_to_live(2 * allowed).build(),
+            forgotten: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +95,7 @@ impl ReviewCache {
 
     /// Ends all results.
     pub(in crate::proxy) fn forget(&self) {
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
         self.results.invalidate_all();
     }
 
@@ -104,8 +110,12 @@ impl ReviewCache {
         send: impl Future<Output = Result<bool, StatusError>>,
     ) -> Result<bool, StatusError> {
         let ended = self.ended.get(&key.credential).await;
-        let is_expired =
-            |review: &CachedReview| review.expires <= Instant::now() || ended.is_some_and(|ended| review.sent < ended);
+        let forgotten = self.forgotten.load(Ordering::Acquire);
+        let is_expired = |review: &CachedReview| {
+            review.expires <= Instant::now()
+                || review.forgotten != forgotten
+                || ended.is_some_and(|ended| review.sent < ended)
+        };
         let left = key.expires.map(|expires| expires.duration_since(clock::now()).unwrap_or_default());
         // The futures of requests upstream are large, and moka keeps several copies of them on the stack.
         let sent = self.send(key, Box::pin(send), left.map_or(self.allowed, |left| left.min(self.allowed)));
@@ -122,7 +132,7 @@ impl ReviewCache {
         send: impl Future<Output = Result<bool, StatusError>>,
         allowed_for: Duration,
     ) -> CachedReview {
-        let started = Instant::now();
+        let (started, forgotten) = (Instant::now(), self.forgotten.load(Ordering::Acquire));
         let allowed = match timeout(TIMEOUT, send).await {
             Ok(Ok(allowed)) => Ok(allowed),
             Ok(Err(StatusError::Review(reason))) => Err(reason),
@@ -135,7 +145,7 @@ impl ReviewCache {
             Err(_) => Duration::ZERO,
         };
         let share = Arc::new(self.shares.add(&key.owner));
-        CachedReview { share, allowed, sent: started, expires: Instant::now() + lifetime }
+        CachedReview { share, allowed, sent: started, expires: Instant::now() + lifetime, forgotten }
     }
 }
 
@@ -308,6 +318,19 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(review(&cache, "a", &sent, Ok(false)).await, Ok(false));
         }
+        assert_eq!(sent.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_asked_before_all_was_forgotten_does_not_count_when_it_is_answered() {
+        let (cache, sent) = (ReviewCache::for_reads(), AtomicUsize::new(0));
+        let forget = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            cache.forget();
+        };
+        let (answer, ()) = tokio::join!(review(&cache, "a", &sent, Ok(true)), forget);
+        assert_eq!(answer, Ok(true), "who asked before gets what was said");
+        assert_eq!(review(&cache, "a", &sent, Ok(false)).await, Ok(false));
         assert_eq!(sent.load(Ordering::Relaxed), 2);
     }
 }
