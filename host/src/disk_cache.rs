@@ -85,7 +85,7 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
 /// another cluster may answer at the same address.
 pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, connectivity: Connectivity) {
     let namespaces: Api<Namespace> = Api::all(client);
-    let mut reconnects = connectivity.reconnects();
+    let (mut reconnects, mut repeats) = (connectivity.reconnects(), connectivity.repeats());
     let mut backoff = BackOff::new(FIRST_RETRY, MAX_RETRY);
     let mut last = String::new();
     loop {
@@ -97,6 +97,8 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
                     last.clear();
                     tokio::select! {
                         () = reconnects.next() => {}
+                        // Whoever closes each connection must not cause a busy loop.
+                        () = repeats.next() => tokio::time::sleep(jitter(FIRST_RETRY)).await,
                         () = disk.cluster_doubted() => {}
                         () = tokio::time::sleep(jitter(AGAIN)) => {}
                     }

@@ -19,6 +19,7 @@ struct Inner {
     failed: AtomicBool,
     has_succeeded: AtomicBool,
     reconnects: watch::Sender<u64>,
+    repeats: watch::Sender<u64>,
 }
 
 /// A subscription to reconnects: changes from unreachable to reachable.
@@ -31,6 +32,7 @@ impl Default for Connectivity {
             failed: AtomicBool::new(false),
             has_succeeded: AtomicBool::new(false),
             reconnects: watch::Sender::new(0),
+            repeats: watch::Sender::new(0),
         }))
     }
 }
@@ -49,6 +51,19 @@ impl Connectivity {
         if self.0.failed.load(Ordering::Acquire) && self.0.failed.swap(false, Ordering::AcqRel) {
             self.reconnect();
         }
+    }
+
+    /// Records a response to a request that was sent so often again on other connections. Nobody has seen an outage then, and yet
+    /// another cluster may answer now.
+    pub(super) fn answered_after(&self, repeated: u32) {
+        if repeated > 0 {
+            self.0.repeats.send_modify(|repeats| *repeats += 1);
+        }
+    }
+
+    /// Subscribes to these from now on, as to reconnects.
+    pub fn repeats(&self) -> Reconnects {
+        Reconnects(self.0.repeats.subscribe())
     }
 
     /// Notifies all subscriptions: requests that failed may succeed now, for another reason than the link.

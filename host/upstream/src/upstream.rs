@@ -343,7 +343,7 @@ impl Upstream {
     async fn send_until_processed(&self, attempt: &Attempt<'_>) -> Result<Response<UpstreamBody>, UpstreamError> {
         let mut repeated = 0;
         loop {
-            let error = match self.send_once(attempt).await {
+            let error = match self.send_once(attempt).await.inspect(|_| self.connectivity.answered_after(repeated)) {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };

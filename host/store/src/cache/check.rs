@@ -126,8 +126,10 @@ impl StoreCheck {
             tokio::select! {
                 () = reconnects.next() => {
                     pause = SOON.min(tick);
-                    // Its reflector noticed nothing of an outage. Without one, it notices itself that it goes on.
-                    if self.store.peer().is_some() {
+                    // A peer's reader noticed nothing of an outage. Whose connection was lost, and there again at once, did not
+                    // notice that others failed meanwhile: the server was away. Whose connection has held goes on.
+                    let was_lost = self.store.trust().continuity() == Continuity::Lost;
+                    if was_lost || self.store.peer().is_some() {
                         self.store.trust().question(Continuity::Unknown);
                     }
                 }

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
-use super::compare::{Difference, discontinuity};
+use super::compare::discontinuity;
 use super::event::StoreEvent;
 use super::gaps::{Gaps, deletion_versions};
 use super::history::{History, HistoryGap};
@@ -17,7 +17,7 @@ use super::list_room::ListRoom;
 use super::object::{Object, ObjectFormat};
 use super::snapshot::{Delta, Snapshot};
 use super::store_status::StoreStatus;
-use super::trust::{Continuity, Trust};
+use super::trust::{Continuity, Question, Trust};
 use crate::error::ReflectorError;
 use crate::reflector_state::ReflectorState;
 use crate::store_key::StoreKey;
@@ -280,7 +280,7 @@ impl ResourceStore {
     }
 
     /// Notes that the API server's history goes on from the objects. Who waits for objects that are not stale is woken.
-    pub(super) fn confirm_history(&self, asked: Continuity) {
+    pub(super) fn confirm_history(&self, asked: Question) {
         self.trust.answer(asked);
         self.state.send_modify(|_| {});
     }
@@ -302,9 +302,9 @@ impl ResourceStore {
     pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
         let present = self.snapshot();
         let is_foreign = self.origin.load(Ordering::Acquire) == FOREIGN;
-        let is_in_question = self.trust.continuity() == Continuity::Unknown;
-        let ended = discontinuity(&present, &listed, version, is_in_question).filter(|_| !is_foreign);
-        self.trust.answer(Continuity::Unknown);
+        let (asked, unknown) = (self.trust.asked(), Continuity::Unknown);
+        let ended = discontinuity(&present, &listed, version, asked.continuity == unknown).filter(|_| !is_foreign);
+        self.trust.answer(asked);
         if is_foreign || ended.is_some() {
             self.reset(format, listed, version);
             self.set_synced();

@@ -13,7 +13,7 @@ pub(crate) struct Trust {
     /// The API server has answered 401 or 403, and nothing else since.
     refused: AtomicBool,
     doubt: watch::Sender<Option<Doubt>>,
-    continuity: watch::Sender<Continuity>,
+    question: watch::Sender<Question>,
     /// By what a list has shown that the history of the objects had ended, until that is reported.
     ended: watch::Sender<Option<Difference>>,
 }
@@ -30,6 +30,13 @@ pub(crate) enum Continuity {
     Unknown,
 }
 
+/// What is in question of a store's history. Each question has a number: an answer to one says nothing of those that came later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Question {
+    pub(crate) continuity: Continuity,
+    number: u64,
+}
+
 /// Why the objects are to be read anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
@@ -40,7 +47,7 @@ pub(crate) enum Doubt {
 }
 
 /// The questions of a store's history from now on.
-pub(crate) struct Questions(watch::Receiver<Continuity>);
+pub(crate) struct Questions(watch::Receiver<Question>);
 
 impl Questions {
     /// Resolves with the next question. Cancel safe.
@@ -49,7 +56,7 @@ impl Questions {
             if self.0.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
-            if *self.0.borrow_and_update() != Continuity::Known {
+            if self.0.borrow_and_update().continuity != Continuity::Known {
                 return;
             }
         }
@@ -90,21 +97,20 @@ impl Trust {
         self.doubt.send_replace(None);
     }
 
-    /// Notes why the history may be another one. What asks for more stays.
+    /// Notes why the history may be another one. What asks for more stays. Each connection that was lost is a question of its own:
+    /// another cluster may answer after each.
     pub(crate) fn question(&self, continuity: Continuity) {
-        self.continuity.send_if_modified(|present| {
-            let is_new = continuity > *present;
-            *present = continuity.max(*present);
-            is_new
+        self.question.send_modify(|present| {
+            *present = Question { continuity: continuity.max(present.continuity), number: present.number + 1 };
         });
     }
 
-    /// Notes that the API server has answered a question. One that asks for more, and came meanwhile, stays.
-    pub(crate) fn answer(&self, asked: Continuity) {
-        self.continuity.send_if_modified(|present| {
-            let is_answered = *present <= asked;
+    /// Notes that the API server has answered a question. One that came meanwhile stays.
+    pub(crate) fn answer(&self, asked: Question) {
+        self.question.send_if_modified(|present| {
+            let is_answered = *present == asked;
             if is_answered {
-                *present = Continuity::Known;
+                present.continuity = Continuity::Known;
             }
             is_answered
         });
@@ -112,19 +118,22 @@ impl Trust {
 
     /// Tells each time that the history comes into question.
     pub(crate) fn questions(&self) -> Questions {
-        Questions(self.continuity.subscribe())
+        Questions(self.question.subscribe())
+    }
+
+    /// The present question.
+    pub(crate) fn asked(&self) -> Question {
+        *self.question.borrow()
     }
 
     pub(crate) fn continuity(&self) -> Continuity {
-        *self.continuity.borrow()
+        self.asked().continuity
     }
 
     /// Resolves with a question that nobody has answered yet. Cancel safe.
-    pub(crate) async fn until_questioned(&self) -> Continuity {
+    pub(crate) async fn until_questioned(&self) {
         // The sender lives as long as `self`.
-        let question =
-            self.continuity.subscribe().wait_for(|present| *present != Continuity::Known).await.map(|found| *found);
-        question.unwrap_or_default()
+        let _ = self.question.subscribe().wait_for(|present| present.continuity != Continuity::Known).await;
     }
 
     /// Notes that a list is of another history than the objects that it has replaced.
@@ -153,5 +162,26 @@ impl Trust {
     pub(crate) async fn until_doubted(&self) {
         // The sender lives as long as `self`.
         let _ = self.doubt.subscribe().wait_for(Option::is_some).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_settles_no_question_that_came_after_it_was_asked_for() {
+        let trust = Trust::default();
+        let mut questions = trust.questions();
+        let mut is_told = || questions.0.has_changed().unwrap() && questions.0.borrow_and_update().number > 0;
+        trust.question(Continuity::Unknown);
+        assert!(is_told());
+        let asked = trust.asked();
+        trust.question(Continuity::Lost);
+        assert!(is_told(), "each lost connection is told of");
+        trust.answer(asked);
+        assert_eq!(trust.continuity(), Continuity::Unknown);
+        trust.answer(trust.asked());
+        assert_eq!(trust.continuity(), Continuity::Known);
     }
 }

@@ -6,13 +6,13 @@ use weir_upstream::jitter;
 
 use super::{StoreCheck, Verdict, different};
 use crate::cache::compare::{Continuation, Difference, continuation};
-use crate::cache::trust::Continuity;
+use crate::cache::trust::{Continuity, Question};
 use crate::resource_client::RequestError;
 
 impl StoreCheck {
     /// Resolves a while after it is in question whether the store goes on in the API server's history, if the API server can be
     /// asked. Cancel safe.
-    pub(super) async fn until_questioned(&self, pause: Duration) -> Continuity {
+    pub(super) async fn until_questioned(&self, pause: Duration) -> Question {
         let mut state = self.store.state();
         loop {
             self.store.trust().until_questioned().await;
@@ -20,8 +20,8 @@ impl StoreCheck {
                 lent.until_lent().await;
             }
             tokio::time::sleep(jitter(pause)).await;
-            let asked = self.store.trust().continuity();
-            if asked != Continuity::Known && self.is_comparable() {
+            let asked = self.store.trust().asked();
+            if asked.continuity != Continuity::Known && self.is_comparable() {
                 return asked;
             }
             // What else it waits for shows in the state, or in a moment.
@@ -30,10 +30,10 @@ impl StoreCheck {
     }
 
     /// Asks the API server whether its history goes on from the store. Returns whether it has said so, or not.
-    pub(super) async fn confirm(&self, asked: Continuity) -> bool {
+    pub(super) async fn confirm(&self, asked: Question) -> bool {
         let Ok(_turn) = self.config.turn.acquire().await else { return false };
         let before = self.server.received.bytes();
-        let verdict = match asked {
+        let verdict = match asked.continuity {
             Continuity::Unknown => match self.continues().await {
                 Ok(Verdict::Different(..)) => self.continues().await,
                 first => first,
