@@ -18,6 +18,8 @@ pub const OFF: &str = "off";
 pub enum NodeState {
     /// It has not been read yet.
     Pending,
+    /// The same, and no API server answers: it may take long.
+    Away,
     /// What it says, or last said; nothing if there was no such Node.
     Known(NodeFacts),
     /// It cannot be read, for this reason, until an operator does something about it.
@@ -50,14 +52,21 @@ pub fn follow_node(reflectors: &Reflectors, node_name: &str, tasks: &Tasks) -> w
     tasks.spawn_until_stop(async move {
         let mut is_missing = false;
         loop {
-            let state = match handle.synced().await {
-                Ok(()) => {
+            let seen = handle.state();
+            let synced = tokio::select! {
+                biased;
+                synced = handle.synced() => Some(synced),
+                () = is_away(&handle), if *sender.borrow() == NodeState::Pending => None,
+            };
+            let state = match synced {
+                None => NodeState::Away,
+                Some(Ok(())) => {
                     reflectors.load_last_known().await;
                     let facts = read(&reflectors, &handle);
                     note_missing(handle.lookup().name.as_deref(), &mut is_missing, facts.is_missing);
                     NodeState::Known(facts)
                 }
-                Err(error) => NodeState::Unreadable(error.to_string()),
+                Some(Err(error)) => NodeState::Unreadable(error.to_string()),
             };
             if let NodeState::Unreadable(reason) = &state
                 && *sender.borrow() != state
@@ -72,7 +81,6 @@ pub fn follow_node(reflectors: &Reflectors, node_name: &str, tasks: &Tasks) -> w
                 *current = state;
                 differs
             });
-            let seen = handle.state();
             tokio::select! {
                 change = changes.next() => match change {
                     Some(change) if concerns(&change, &handle) => {}
@@ -84,6 +92,14 @@ pub fn follow_node(reflectors: &Reflectors, node_name: &str, tasks: &Tasks) -> w
         }
     });
     receiver
+}
+
+/// Resolves when the Node is not on disk, and no API server answers. Cancel-safe.
+async fn is_away(handle: &ReflectorHandle) {
+    let mut state = handle.state();
+    while state.synced || state.error.is_none() {
+        state = handle.state_after(&state).await;
+    }
 }
 
 /// Waits for a change that concerns the Node.

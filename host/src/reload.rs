@@ -48,7 +48,7 @@ use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender}
 const RETRY: Duration = Duration::from_secs(2);
 /// The longest pause between retries.
 const MAX_RETRY: Duration = Duration::from_secs(60);
-/// How long the first activation waits for the Node. It is there at once, from the API server or from disk.
+/// How long the first activation waits for the Node. It is there at once, from the API server or from disk, if either has it.
 const NODE_READ: Duration = Duration::from_secs(1);
 
 /// Keeps the active filter set equal to the configuration.
@@ -183,6 +183,8 @@ impl Reloader {
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
+        // What the Node turns on again waits for no load.
+        self.hold_for_the_node(&source, kept, started);
         // Whether there is another one to fall back to.
         let mut has_other = true;
         let Refusal { mut errors, partial, may_pass } = match state {
@@ -206,6 +208,7 @@ impl Reloader {
                 }
                 Ok(Activation::TakenBack(error)) => Refusal { errors: vec![error], partial: None, may_pass: false },
                 Err(refusal) => {
+                    kept.held.is_refused(&configuration);
                     self.retain_modules(Some(&configuration), kept).await;
                     has_other = !configuration.is_from_disk();
                     refusal
@@ -215,22 +218,19 @@ impl Reloader {
             SourceState::Unreadable(reason) => vec![whole(reason.to_string())].into(),
         };
         if self.active().is_none() || kept.is_partial || kept.held.filters.is_none() {
-            let last = match kept.held.never_loaded.clone() {
-                _ if !has_other => None,
-                None => self.last("the configuration is refused").await.map(Arc::new),
-                never_loaded => never_loaded,
+            let fell_back = match has_other {
+                true => self.fall_back_to_any(&source, kept, started).await,
+                false => Err(Vec::new()),
             };
-            let fell_back = self.fall_back(last, &source, kept, started).await;
             if let Some(partial) = partial.filter(|_| fell_back.is_err()) {
                 self.activate_partial(&source, partial, kept, started).await;
             }
             errors.extend(fell_back.err().unwrap_or_default());
         }
         self.hold_for_the_node(&source, kept, started);
-        match (self.refuse(&source, errors, kept, logged), may_pass || self.active().is_none()) {
-            (AttemptResult::Failed, false) => AttemptResult::Final,
-            (result, _) => result,
-        }
+        let is_final = !may_pass && self.active().is_some() && kept.held.filters.is_some();
+        self.refuse(&source, errors, kept, logged);
+        if is_final { AttemptResult::Final } else { AttemptResult::Failed }
     }
 
     /// Loads the filters of a configuration that are for this node, and activates them.
@@ -255,7 +255,8 @@ impl Reloader {
         };
         if !configuration.is_from_disk() {
             self.follow(Some(&here));
-            self.tried.lock().entries.clone_from(&here.filters);
+            // While all are off, all are tried: it is known which of them are removed meanwhile.
+            self.tries(if is_off { configuration } else { &here }, configuration, kept);
         }
         if before.is_none() {
             self.pend(&here, &[]).await;
@@ -263,6 +264,7 @@ impl Reloader {
         let mut reusable = before.as_deref().map(|set| set.filters().to_vec()).unwrap_or_default();
         // Those of the last proven set return with all that they have learned.
         reusable.extend(kept.proven.iter().flat_map(|proven| proven.filters.iter().cloned()));
+        reusable.extend(kept.held.filters.iter().flatten().cloned());
         let (filters, errors, may_pass) = self.load_all(&here, &reusable, configuration.is_from_disk()).await;
         if !errors.is_empty() {
             if before.is_none() {
@@ -279,7 +281,7 @@ impl Reloader {
                 kept.taken_back = None;
             }
             self.begin_trial(&set, kept).await;
-            kept.held = Held::of(&here, &set.filters);
+            kept.held = Held::of(&here, &set.filters, false);
         }
         if let Some(rules) = &mut kept.rules {
             rules.add(&set.filters).await;
@@ -367,13 +369,7 @@ impl Reloader {
     }
 
     /// Reports errors. `logged` are the errors that the log has already.
-    fn refuse(
-        &self,
-        source: &str,
-        errors: Vec<ReloadError>,
-        kept: &Kept,
-        logged: &mut Vec<ReloadError>,
-    ) -> AttemptResult {
+    fn refuse(&self, source: &str, errors: Vec<ReloadError>, kept: &Kept, logged: &mut Vec<ReloadError>) {
         let effect = match &*self.serving.borrow() {
             Serving::Live(_) if kept.is_partial => "only its other filters are active",
             Serving::Live(_) => "keeping the last valid filter set",
@@ -387,7 +383,6 @@ impl Reloader {
             tracing::error!(source, filter, reason = error.reason, "configuration refused, {effect}");
         }
         *logged = errors;
-        AttemptResult::Failed
     }
 }
 

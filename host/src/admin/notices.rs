@@ -201,7 +201,7 @@ fn no_node(name: &str, state: &NodeState) -> Option<String> {
         NodeState::Unreadable(reason) => Some(format!(
             "the Node {name} cannot be read ({reason}): filters with `nodes` are refused, and its annotation has no effect; apply the role of deploy/rbac.yaml"
         )),
-        NodeState::Known(_) | NodeState::Pending => None,
+        NodeState::Known(_) | NodeState::Pending | NodeState::Away => None,
     }
 }
 

@@ -28,6 +28,7 @@ impl Reloader {
     pub(super) async fn hold(&self, source: &str, kept: &mut Kept, started: Instant) -> Result<(), Vec<ReloadError>> {
         let last = match &kept.proven {
             Some(proven) if !kept.never_had => Some(proven.configuration.clone()),
+            None if kept.held.never_loaded.is_some() => kept.held.never_loaded.clone(),
             _ => self.last_of_any("the configuration names no set of filters").await.map(Arc::new),
         };
         let held = self.fall_back(last, source, kept, started).await;

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 use weir_process::WatchedFiles;
-use weir_runtime::{Filter, FilterEntry, ModuleSource, Serving};
+use weir_runtime::{Filter, FilterEntry, FilterName, ModuleSource, Serving};
 
 use super::last_good::SourcedConfiguration;
 use super::selection::{LeftOut, Selected, select};
@@ -53,8 +53,29 @@ pub(super) struct TurnedOff {
     pub(super) configuration: Configuration,
     pub(super) left_out: Vec<LeftOut>,
     pub(super) stays: Vec<Arc<Filter>>,
-    /// Whether the Node turns all of them off.
-    pub(super) is_off: bool,
+    /// The filters that nothing names any more.
+    removed: Vec<FilterName>,
+}
+
+impl Tried {
+    /// The filters that a configuration removes, if it does nothing else.
+    fn removed(&self, entries: &[FilterEntry]) -> Vec<FilterName> {
+        if !entries.iter().all(|entry| self.entries.contains(entry)) {
+            return Vec::new();
+        }
+        let names = self.entries.iter().map(|entry| &entry.name);
+        names.filter(|name| entries.iter().all(|entry| entry.name != **name)).cloned().collect()
+    }
+}
+
+fn is_named(configuration: &Configuration, name: &FilterName) -> bool {
+    configuration.filters.iter().any(|entry| entry.name == *name)
+}
+
+/// The other filters.
+pub(super) fn without(filters: &[Arc<Filter>], names: &[FilterName]) -> Vec<Arc<Filter>> {
+    let is_other = |filter: &&Arc<Filter>| names.iter().all(|name| name.as_str() != &**filter.name());
+    filters.iter().filter(is_other).cloned().collect()
 }
 
 impl LastTried {
@@ -122,15 +143,11 @@ impl Changes {
             Ok(Selected::Off(none, left_out)) => (none, left_out, true),
             Ok(Selected::Unknown) | Err(_) => return Effect::None,
         };
-        let is_named = |filter: &Filter| here.filters.iter().any(|entry| entry.name.as_str() == &**filter.name());
-        let only_removes = here.filters.iter().all(|entry| tried.entries.contains(entry));
-        let was_removed = |filter: &Filter| {
-            !is_named(filter) && tried.entries.iter().any(|entry| entry.name.as_str() == &**filter.name())
-        };
-        let stays: Vec<_> =
-            active.iter().filter(|filter| !(is_off || only_removes && was_removed(filter))).cloned().collect();
+        let mut removed = if is_off { Vec::new() } else { tried.removed(&here.filters) };
+        let stays = if is_off { Vec::new() } else { without(&active, &removed) };
         if stays.len() < active.len() {
-            return Effect::Off(TurnedOff { configuration: here, left_out, stays, is_off });
+            removed.retain(|name| !is_named(&configuration, name));
+            return Effect::Off(TurnedOff { configuration: here, left_out, stays, removed });
         }
         let is_wanted = |module: &ModuleSource| here.filters.iter().any(|entry| entry.module == *module);
         if tried.loading.as_ref().is_some_and(|module| !is_wanted(module)) { Effect::Obsolete } else { Effect::None }
@@ -152,13 +169,23 @@ impl Changes {
 impl Reloader {
     /// Turns filters off that the configuration does not name any more, before the rest of it is loaded.
     pub(super) fn turn_off(&self, turned_off: TurnedOff, kept: &mut Kept) {
-        let TurnedOff { configuration, left_out, stays, is_off } = turned_off;
-        if !is_off {
-            kept.held.retain_named(&configuration);
-        }
+        let TurnedOff { configuration, left_out, stays, removed } = turned_off;
+        kept.held.forget(&removed);
         self.status.left_out(left_out);
         let (source, before) = (self.source.to_string(), self.active());
         self.apply(&source, &configuration, before.as_deref(), Arc::default(), stays, Instant::now());
+    }
+
+    /// Notes what an attempt tries of a configuration. One that only removes filters has what it removes forgotten.
+    pub(super) fn tries(&self, tried: &Configuration, configuration: &Configuration, kept: &mut Kept) {
+        let former = {
+            let mut last = self.tried.lock();
+            let loading = last.loading.clone();
+            std::mem::replace(&mut *last, Tried { entries: tried.filters.clone(), loading })
+        };
+        let mut removed = former.removed(&tried.filters);
+        removed.retain(|name| !is_named(configuration, name));
+        kept.held.forget(&removed);
     }
 
     /// Follows the files of a configuration.

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::changes::without;
 use super::last_good::SourcedConfiguration;
 use super::selection::{all_off, still_selected};
 use super::{Kept, Reloader};
 use crate::config::Configuration;
 use crate::node_facts::NodeState;
-use weir_runtime::{Filter, FilterSet};
+use weir_runtime::{Filter, FilterName, FilterSet};
 
 /// What was loaded last.
 #[derive(Default)]
@@ -17,29 +18,39 @@ pub(super) struct Held {
     /// The filters of the active set, and those of them that the Node has turned off since; `None` before the first set.
     pub(super) filters: Option<Vec<Arc<Filter>>>,
     configuration: Configuration,
+    /// Whether it is without filters that cannot be loaded.
+    is_partial: bool,
     /// A configuration that was never loaded, because the Node has all filters off.
     pub(super) never_loaded: Option<Arc<SourcedConfiguration>>,
 }
 
 impl Held {
     /// Holds the filters of a set that becomes active.
-    pub(super) fn of(configuration: &Configuration, filters: &[Arc<Filter>]) -> Self {
-        let configuration = Configuration { warnings: Vec::new(), ..configuration.clone() };
-        Self { filters: Some(filters.to_vec()), configuration, never_loaded: None }
+    pub(super) fn of(configuration: &Configuration, filters: &[Arc<Filter>], is_partial: bool) -> Self {
+        let mut configuration = configuration.clone();
+        if !is_partial {
+            configuration.warnings.clear();
+        }
+        Self { filters: Some(filters.to_vec()), configuration, is_partial, never_loaded: None }
     }
 
-    /// Notes a configuration whose filters are off.
-    pub(super) fn is_off(&mut self, configuration: &Arc<SourcedConfiguration>) {
-        if self.filters.is_none() {
-            self.never_loaded = Some(configuration.clone());
+    /// Forgets filters that were removed.
+    pub(super) fn forget(&mut self, names: &[FilterName]) {
+        if let Some(filters) = &mut self.filters {
+            *filters = without(filters, names);
         }
     }
 
-    /// Forgets filters that the configuration does not name any more.
-    pub(super) fn retain_named(&mut self, configuration: &Configuration) {
-        let is_named =
-            |filter: &Arc<Filter>| configuration.filters.iter().any(|entry| entry.name.as_str() == &**filter.name());
-        self.filters.iter_mut().for_each(|filters| filters.retain(is_named));
+    /// Notes a configuration whose filters are off.
+    pub(super) fn is_off(&mut self, configuration: &SourcedConfiguration) {
+        if self.filters.is_none() {
+            self.never_loaded = Some(Arc::new(configuration.as_fallback()));
+        }
+    }
+
+    /// Notes a configuration that cannot be loaded: there is nothing to fall back to in it.
+    pub(super) fn is_refused(&mut self, configuration: &SourcedConfiguration) {
+        drop(self.never_loaded.take_if(|never_loaded| ***never_loaded == **configuration));
     }
 }
 
@@ -54,6 +65,10 @@ impl Reloader {
             kept.fallback_warnings.push(all_off());
         }
         if !is_same(&before, &selected) {
+            kept.is_partial = kept.held.is_partial;
+            if kept.is_partial {
+                kept.fallback_warnings.extend(kept.held.configuration.warnings.iter().cloned());
+            }
             self.status.left_out(left_out);
             self.apply(source, &kept.held.configuration, Some(&before), Arc::default(), selected, started);
         }

@@ -93,6 +93,11 @@ impl SourcedConfiguration {
         self.origin == Origin::Disk
     }
 
+    /// The same to fall back to: what is tried and followed is the present one.
+    pub(super) fn as_fallback(&self) -> Self {
+        Self { configuration: self.configuration.clone(), origin: Origin::Disk }
+    }
+
     /// Whether both are ConfigMaps of the API server with the same content.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (&self.origin, &other.origin) {

@@ -67,7 +67,7 @@ impl Reloader {
             rules.add(&filters).await;
         }
         let former = kept.rules.as_ref().map(ServedRules::former).unwrap_or_default();
-        kept.held = Held::of(&configuration, &filters);
+        kept.held = Held::of(&configuration, &filters, true);
         self.apply(source, &configuration, before.as_deref(), former, filters, started);
         kept.is_partial = true;
         kept.fallback_warnings = configuration.warnings;

@@ -52,7 +52,7 @@ impl Reloader {
         let source = self.source.to_string();
         kept.taken_back = Some(TakenBack { set, error: error.clone() });
         kept.held = match &kept.proven {
-            Some(proven) => Held::of(&proven.configuration, &proven.filters),
+            Some(proven) => Held::of(&proven.configuration, &proven.filters, false),
             // It is on disk, and has to be loaded.
             None => Held::default(),
         };
@@ -60,13 +60,33 @@ impl Reloader {
         self.metrics.reload("taken_back");
         self.status.refused(ReloadResult::refused(&source, vec![error.clone()], &[]));
         let (filter, reason) = (error.filter.as_ref().map(tracing::field::display), error.reason);
-        tracing::error!(source, filter, reason, "filter set taken back, the one before it is active again");
+        let next =
+            if kept.proven.is_some() { "the one before it is active again" } else { "the one on disk is loaded" };
+        tracing::error!(source, filter, reason, "filter set taken back, {next}");
         kept.proven.is_none()
     }
 
     /// The last good configuration of this source.
     pub(super) async fn last(&self, reason: &str) -> Option<SourcedConfiguration> {
         self.last_good.as_ref()?.read(reason).await
+    }
+
+    /// Activates what was never loaded, because the Node had it off, or else the last good configuration.
+    ///
+    /// # Errors
+    /// As [`Reloader::fall_back`].
+    pub(super) async fn fall_back_to_any(
+        &self,
+        source: &str,
+        kept: &mut Kept,
+        started: Instant,
+    ) -> Result<(), Vec<ReloadError>> {
+        let never_loaded = kept.held.never_loaded.clone();
+        if never_loaded.is_some() && self.fall_back(never_loaded, source, kept, started).await.is_ok() {
+            return Ok(());
+        }
+        let last = self.last("the configuration is refused").await.map(Arc::new);
+        self.fall_back(last, source, kept, started).await
     }
 
     /// Activates the last good configuration.

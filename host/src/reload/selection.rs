@@ -40,7 +40,7 @@ pub(super) fn select<'a>(configuration: &'a Configuration, node: &NodeState) -> 
     let depends: Vec<_> = configuration.filters.iter().filter(|entry| entry.nodes.is_some()).collect();
     let facts = match node {
         NodeState::Known(facts) => facts,
-        NodeState::Pending if !depends.is_empty() => return Ok(Selected::Unknown),
+        NodeState::Pending | NodeState::Away if !depends.is_empty() => return Ok(Selected::Unknown),
         NodeState::Unreadable(reason) if !depends.is_empty() => {
             let error = |entry: &FilterEntry| ReloadError {
                 filter: Some(entry.name.clone()),
@@ -48,7 +48,7 @@ pub(super) fn select<'a>(configuration: &'a Configuration, node: &NodeState) -> 
             };
             return Err(depends.into_iter().map(error).collect());
         }
-        NodeState::Pending | NodeState::Unreadable(_) => &NodeFacts::default(),
+        NodeState::Pending | NodeState::Away | NodeState::Unreadable(_) => &NodeFacts::default(),
     };
     if facts.is_off && !configuration.filters.is_empty() {
         let left_out = configuration.filters.iter().map(|entry| (entry.name.to_string(), SWITCHED_OFF)).collect();
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].to_string(), "filter b: `nodes` cannot be evaluated: the Node cannot be read: forbidden");
         let anywhere = Configuration::from_file("f", "filters: [{name: a}]").unwrap();
-        for state in [NodeState::Pending, NodeState::Unreadable("forbidden".into())] {
+        for state in [NodeState::Pending, NodeState::Away, NodeState::Unreadable("forbidden".into())] {
             assert_eq!(names(select(&anywhere, &state)).0, ["a"]);
         }
     }
