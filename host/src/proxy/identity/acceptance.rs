@@ -140,7 +140,10 @@ impl Proxy {
             .known
             .entry(caller.key().clone())
             .or_insert_with_if(Box::pin(self.ask_account(caller)), is_expired);
-        match asked.await.into_value().standing {
+        let known = asked.await.into_value();
+        // Who comes while another cluster's answer is on its way does not get it.
+        let standing = if known.forgotten < forgotten { Standing::Unknown } else { known.standing };
+        match standing {
             Standing::Unknown if self.upstream.is_failing() => {
                 self.accepted_before(caller).await.map_or(Standing::Unknown, Standing::Accepted)
             }
@@ -149,7 +152,7 @@ impl Proxy {
     }
 
     async fn ask_account(&self, caller: &Caller) -> Known {
-        let forgotten = self.accepted.forgotten();
+        let (forgotten, rows) = (self.accepted.forgotten(), self.grants.forgotten());
         let body = serde_json::to_vec(&SelfSubjectReview::default()).unwrap_or_default();
         let answer = timeout(TIMEOUT, ask::<SelfSubjectReview>(&self.upstream, caller, PATH, body)).await;
         let (standing, lifetime) = match answer {
@@ -172,7 +175,7 @@ impl Proxy {
             let row = serde_json::to_vec(&**account).unwrap_or_default();
             // Whose share it counts in.
             caller.set_account(account.clone());
-            if !caller.impersonates() {
+            if !caller.impersonates() && rows == self.grants.forgotten() {
                 self.grants.put(&self.owner(caller), &accepted(caller), Bytes::from(row), caller.expires()).await;
             }
         }

@@ -101,6 +101,11 @@ impl Grants {
         }
     }
 
+    /// How often all was forgotten. What was asked before that is of another cluster, whenever it is answered.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Acquire)
+    }
+
     /// Forgets what is in memory: it may be of another cluster than the one that answers now.
     pub(in crate::proxy) fn forget(&self) {
         self.forgotten.fetch_add(1, Ordering::AcqRel);

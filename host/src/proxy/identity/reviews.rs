@@ -123,6 +123,10 @@ impl ReviewCache {
             true => sent.await,
             false => self.results.entry_by_ref(&key.name).or_insert_with_if(sent, is_expired).await.into_value(),
         };
+        if review.forgotten < forgotten {
+            // Who comes while another cluster's answer is on its way does not get it.
+            return Err(StatusError::Review("another cluster answers now".to_owned()));
+        }
         review.allowed.map_err(StatusError::Review)
     }
 
@@ -328,8 +332,13 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(500)).await;
             cache.forget();
         };
-        let (answer, ()) = tokio::join!(review(&cache, "a", &sent, Ok(true)), forget);
+        let late = async {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            review(&cache, "a", &sent, Ok(true)).await
+        };
+        let (answer, (), late) = tokio::join!(review(&cache, "a", &sent, Ok(true)), forget, late);
         assert_eq!(answer, Ok(true), "who asked before gets what was said");
+        assert!(late.unwrap_err().contains("another cluster"), "and who came later does not");
         assert_eq!(review(&cache, "a", &sent, Ok(false)).await, Ok(false));
         assert_eq!(sent.load(Ordering::Relaxed), 2);
     }
