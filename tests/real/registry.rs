@@ -74,13 +74,17 @@ impl Site {
             Distribution => (self.distribution(address), "listening on "),
             Zot => (self.zot(address), "\"port\":"),
         };
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-        let (out, err) = (process.stdout.take().unwrap(), process.stderr.take().unwrap());
-        let mut lines = BufReader::new(match self.product {
-            Distribution => Box::new(err) as Box<dyn AsyncRead + Send + Unpin>,
-            Zot => Box::new(out),
-        })
-        .lines();
+        // Who writes to a pipe that nobody reads ends.
+        match self.product {
+            Distribution => command.stdout(Stdio::null()).stderr(Stdio::piped()),
+            Zot => command.stdout(Stdio::piped()).stderr(Stdio::null()),
+        };
+        let mut process = command.kill_on_drop(true).spawn().unwrap();
+        let log = match self.product {
+            Distribution => Box::new(process.stderr.take().unwrap()) as Box<dyn AsyncRead + Send + Unpin>,
+            Zot => Box::new(process.stdout.take().unwrap()),
+        };
+        let mut lines = BufReader::new(log).lines();
         let listens = async {
             loop {
                 let line = lines.next_line().await.unwrap().expect("the registry starts");

@@ -1,9 +1,10 @@
 //! One repository at one address of its registry: the requests of the OCI distribution specification
-//! (<https://github.com/opencontainers/distribution-spec/blob/main/spec.md>) that Weir needs. No request is made to find out how
-//! to log in: what a registry wants is in its answer to the request at hand.
+//! (<https://github.com/opencontainers/distribution-spec/blob/main/spec.md>) that Weir needs. What login a
+//! registry wants is in its answer to the request at hand, or, where that hides what is private, in that of `/v2/`.
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +42,8 @@ pub(crate) struct Repository {
     authenticator: Authenticator,
     /// Answers the last challenge. It is sent with each request until the next one.
     authorization: Mutex<Option<Authorization>>,
+    /// Whether what `/v2/` says of logins leads to nothing.
+    is_root_fruitless: AtomicBool,
     /// `https://HOST/v2/REPOSITORY/`.
     base: Url,
     /// As messages name it.
@@ -90,7 +93,14 @@ impl Repository {
         };
         // It drops the authorization where a redirect leads to another scheme, host or port.
         let client = build(Policy::default())?;
-        Ok(Self { client, authenticator, authorization: Mutex::default(), base, host })
+        Ok(Self {
+            client,
+            authenticator,
+            authorization: Mutex::default(),
+            is_root_fruitless: AtomicBool::new(false),
+            base,
+            host,
+        })
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -116,6 +126,8 @@ impl Repository {
     async fn send(&self, request: RequestBuilder, what: &str) -> Result<Response, Problem> {
         let request = request.build().map_err(|error| Problem::Other(chain(&error)))?;
         let mut is_answered = false;
+        // The answer to the request without a credential, where the root has asked for one.
+        let mut hidden: Option<Problem> = None;
         loop {
             let mut attempt =
                 request.try_clone().ok_or_else(|| Problem::Other("the request cannot be repeated".to_owned()))?;
@@ -129,6 +141,12 @@ impl Repository {
                 StatusCode::UNAUTHORIZED if !self.is_own(response.url()) => {
                     let place = response.url().origin().ascii_serialization();
                     return Err(Problem::Unauthorized(format!("it leads to {place}, which gets no credential of it")));
+                }
+                StatusCode::UNAUTHORIZED if let Some(problem) = hidden.take() => {
+                    // The login is not accepted, and without one the answer was this.
+                    *self.authorization.lock().await = None;
+                    self.is_root_fruitless.store(true, Ordering::Relaxed);
+                    return Err(problem);
                 }
                 StatusCode::UNAUTHORIZED if is_answered => {
                     let part = authorization.and_then(|authorization| authorization.part);
@@ -149,7 +167,7 @@ impl Repository {
                     }
                     let Some(answer) = self.answer_to_root().await else { return Err(problem.without_login()) };
                     *self.authorization.lock().await = Some(answer);
-                    is_answered = true;
+                    (is_answered, hidden) = (true, Some(problem));
                 }
             }
         }
@@ -157,11 +175,16 @@ impl Repository {
 
     /// Answers what `/v2/` says of logins, also beside another status than 401. `None` if it says nothing that can be answered.
     async fn answer_to_root(&self) -> Option<Authorization> {
+        if self.is_root_fruitless.load(Ordering::Relaxed) {
+            return None;
+        }
         let root = self.client.get(self.base.join("/v2/").ok()?).send().await.ok()?;
-        match self.is_own(root.url()) {
+        let answer = match self.is_own(root.url()) {
             true => self.authenticator.answer(root.headers()).await.ok(),
             false => None,
-        }
+        };
+        self.is_root_fruitless.store(answer.is_none(), Ordering::Relaxed);
+        answer
     }
 
     /// Reads a manifest. One that is named by its digest has it.
