@@ -202,8 +202,11 @@ impl PoolMembers {
         // The local Node's label has named the pool, also if the Node is gone.
         let is_member = matches!(self.source, PoolSource::NodeLabels) && self.pool.fixed.is_none();
         let local = is_member.then_some(self.pool.node.as_str());
-        if found.count() == 0 && local.is_none() {
-            return absent(resource, pool);
+        if found.count() == 0 {
+            let unknown = absent(resource, pool)?;
+            if local.is_none() {
+                return Ok(unknown);
+            }
         }
         Ok(Some(self.keep(found.fingerprint(names), local, || found.column(names))))
     }
