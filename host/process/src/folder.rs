@@ -141,8 +141,12 @@ impl Folder {
     /// Reads a file at once. Nothing is read of one that somebody has written and not closed; one that has changed a moment ago is
     /// read as it is.
     pub(crate) fn read_soon(&self, path: &Path, limit: usize) -> Option<(u64, io::Result<Vec<u8>>)> {
-        let is_recent = self.sights.get(path).is_none_or(|sight| sight.since.elapsed() < MAX_OPEN);
-        if is_recent && trail(path).last().is_some_and(|real| self.events.is_written(real)) {
+        let sight = self.sights.get(path);
+        // What is written, if anything is, may be another file that had this name.
+        let is_complete =
+            sight.and_then(|sight| sight.complete).is_some_and(|(complete, ..)| complete == identity(path));
+        let is_recent = sight.is_none_or(|sight| sight.since.elapsed() < MAX_OPEN);
+        if is_recent && !is_complete && trail(path).last().is_some_and(|real| self.events.is_written(real)) {
             return None;
         }
         let (digest, content) = digest(path, limit, identity(path));
