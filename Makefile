@@ -11,6 +11,9 @@ RELEASE := $(TARGET)/release
 CI      ?=
 , := ,
 
+# Most tests wait for daemons that they have started: a processor is enough for two.
+export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
+
 # What runs on this machine is built by one selection of packages. Cargo resolves features for the packages that it is
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
@@ -117,7 +120,7 @@ registry: ## registries (distribution, zot), cosign and oras for the tests: minu
 	elif ! (cd tests/registry && timeout 600 go list -deps tool && cd zot && timeout 600 go list -deps -tags containers_image_openpgp tool) >/dev/null; then echo "registry: skipped, its Go modules cannot be had"; \
 	else sh tests/registry/build.sh $(abspath $(TARGET))/registry; fi
 
-deploy-tools: ## helm and promtool for the tests of deploy/: minutes the first time (needs Go)
+deploy-tools: ## helm and promtool for the tests of deploy/: minutes the first time (needs Go and Debian's packages)
 	@if ! command -v go >/dev/null; then echo "deploy-tools: skipped, Go is not installed"; \
 	elif ! (cd tests/deploy && timeout 600 go list -deps tool >/dev/null); then echo "deploy-tools: skipped, their Go modules cannot be had"; \
 	else sh tests/deploy/build.sh $(abspath $(TARGET))/deploy; fi

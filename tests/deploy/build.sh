@@ -1,7 +1,6 @@
 #!/bin/sh
-# Builds helm and promtool into a folder: sh build.sh FOLDER. Both use the same Kubernetes libraries as tests/controlplane, so
-# that Go's cache has most of them. promtool comes without the discovery of cloud providers. The custom resource definitions of
-# the Prometheus operator go beside them.
+# Builds helm into a folder: sh build.sh FOLDER. It uses the same Kubernetes libraries as tests/controlplane, so that Go's cache
+# has most of them. Debian's promtool and the custom resource definitions of the Prometheus operator go beside it.
 set -eu
 folder=$1
 cd "$(dirname "$0")"
@@ -12,7 +11,12 @@ flags="-s -w"
 for package in chartutil lint/rules; do
     flags="$flags -X $charts/$package.k8sVersionMajor=1 -X $charts/$package.k8sVersionMinor=$minor"
 done
-go build -p 2 -tags remove_all_sd -ldflags "$flags" -o "$folder/" tool
+go build -p 2 -ldflags "$flags" -o "$folder/" tool
+if sh ../node/packages.sh "$folder/debian" prometheus "^no library$"; then
+    ln -sf debian/usr/bin/promtool "$folder/promtool"
+else
+    echo "promtool: skipped, Debian's packages cannot be had"
+fi
 operator=$(go mod download -json github.com/prometheus-operator/prometheus-operator@v0.85.0 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 mkdir -p "$folder/crds"
 for name in servicemonitors prometheusrules; do
