@@ -89,7 +89,13 @@ impl Proxy {
     /// accepted. A denial takes away what this credential has, and from no other one.
     pub(super) async fn note_permission(&self, caller: &Caller, asked: &ResourceAttributes, allowed: bool) {
         if !self.is_accepted(caller).await {
-            return;
+            // What was known of it may have gone with the former cluster's file, between its own review and this one.
+            if allowed {
+                self.ask_again(caller).await;
+            }
+            if !self.is_accepted(caller).await {
+                return;
+            }
         }
         let (own, line) = self.subjects(caller).await;
         let owner = self.owner(caller);
