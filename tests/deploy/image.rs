@@ -14,9 +14,11 @@ use weir_tests::plane::skipped;
 
 /// The largest image, compressed as it is pulled, and unpacked as it lies on a node.
 const IMAGE: u64 = 40_000_000;
-/// The largest daemon, stripped: as it is shipped, and as `make build` leaves it.
+/// The same with the daemon that `make build` leaves.
+const BUILT_IMAGE: u64 = 45_000_000;
+/// The largest daemon, stripped: as it is shipped, and as `make build` leaves it, which compiles it in parallel.
 const SHIPPED_BINARY: u64 = 30_000_000;
-const BINARY: u64 = 34_800_000;
+const BINARY: u64 = 40_000_000;
 /// The same of the operator.
 const OPERATOR_BINARY: u64 = 15_000_000;
 const OPERATOR_IMAGE: u64 = 20_000_000;
@@ -260,7 +262,7 @@ fn binaries_and_images_are_within_their_sizes() {
     for image in images() {
         let (largest_binary, largest_image) = match image.program {
             Program::Daemon if built::shipped().is_some() => (SHIPPED_BINARY, IMAGE),
-            Program::Daemon => (BINARY, IMAGE),
+            Program::Daemon => (BINARY, BUILT_IMAGE),
             Program::Operator => (OPERATOR_BINARY, OPERATOR_IMAGE),
         };
         let binary = std::fs::metadata(image.binary()).unwrap().len();
