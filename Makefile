@@ -11,9 +11,6 @@ RELEASE := $(TARGET)/release
 CI      ?=
 , := ,
 
-# Most tests wait for daemons that they have started: a processor is enough for two.
-export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
-
 # What runs on this machine is built by one selection of packages. Cargo resolves features for the packages that it is
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
