@@ -302,8 +302,8 @@ impl ResourceStore {
     pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
         let present = self.snapshot();
         let is_foreign = self.origin.load(Ordering::Acquire) == FOREIGN;
-        let (asked, unknown) = (self.trust.asked(), Continuity::Unknown);
-        let ended = discontinuity(&present, &listed, version, asked.continuity == unknown).filter(|_| !is_foreign);
+        let asked = self.trust.asked();
+        let ended = discontinuity(&present, &listed, version, asked.is_of_outage()).filter(|_| !is_foreign);
         self.trust.answer(asked);
         if is_foreign || ended.is_some() {
             self.reset(format, listed, version);

@@ -37,6 +37,13 @@ pub(crate) struct Question {
     number: u64,
 }
 
+impl Question {
+    /// Whether it takes a list of names, uids and versions to answer it.
+    pub(crate) fn is_of_outage(self) -> bool {
+        self.continuity == Continuity::Unknown
+    }
+}
+
 /// Why the objects are to be read anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
