@@ -9,6 +9,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -97,12 +98,13 @@ impl Listener {
         let mut drained = self.drained.clone();
         drained.mark_unchanged();
         match &self.tls {
-            None => self.speak(stream, Connection { number, certificate: None }).await,
+            None => self.speak(stream, false, Connection { number, certificate: None }).await,
             Some(tls) => match tls.accept(stream).await {
                 Ok(stream) => {
                     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                     let certificate = shown.map(|certificate| Arc::from(certificate.as_ref()));
-                    self.speak(stream, Connection { number, certificate }).await;
+                    let is_http_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                    self.speak(stream, is_http_2, Connection { number, certificate }).await;
                 }
                 Err(error) => tracing::debug!(%error, "TLS handshake failed"),
             },
@@ -114,25 +116,40 @@ impl Listener {
         Ok(())
     }
 
-    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, connection: Connection) {
+    /// `is_http_2`: known so. Else it is read, and a connection that is drained before it was read is dropped, with the request
+    /// that is on its way.
+    async fn speak(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        is_http_2: bool,
+        connection: Connection,
+    ) {
         let (plane, connection) = (Arc::clone(&self.plane), Arc::new(connection));
         let service = service_fn(move |request| handler::handle(Arc::clone(&plane), Arc::clone(&connection), request));
         let mut server = auto::Builder::new(Executor(Arc::clone(&self.plane)));
         server.http2().max_concurrent_streams(self.streams);
         // Go's server bounds the bytes only.
         server.http1().max_headers(4096);
+        let stream = TokioIo::new(stream);
+        let ended = match is_http_2 {
+            true => self.until_drained(server.http2_only().serve_connection(stream, service)).await,
+            false => self.until_drained(server.serve_connection_with_upgrades(stream, service)).await,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error, "connection ended");
+        }
+    }
+
+    async fn until_drained<C: GracefulConnection>(&self, served: C) -> C::Output {
         let mut drained = self.drained.clone();
         drained.mark_unchanged();
-        let mut served = std::pin::pin!(server.serve_connection_with_upgrades(TokioIo::new(stream), service));
-        let ended = tokio::select! {
+        let mut served = std::pin::pin!(served);
+        tokio::select! {
             ended = served.as_mut() => ended,
             Ok(()) = drained.changed() => {
                 served.as_mut().graceful_shutdown();
                 served.await
             }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(error, "connection ended");
         }
     }
 }
