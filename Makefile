@@ -236,7 +236,7 @@ kills: build ## a daemon killed CYCLES=n times while changes get to its disk, an
 
 LIVES ?= 1000
 lives: build ## LIVES=n random lives of one cache directory: starts under right and wrong circumstances serve what was committed; SEED=n, from a failed run
-	WEIR_LIVES=$(LIVES) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test behaviour lives -- --ignored --nocapture
+	WEIR_LIVES=$(LIVES) WEIR_SEED=$(SEED) cargo test --release --locked -p weir-tests --test behaviour lives:: -- --nocapture
 
 SEQUENCES ?= 10000
 file-operations: build ## SEQUENCES=n random sequences of operations on the files of modules and configuration: what is on disk is in force within a second; SEED=n, from a failed run

@@ -35,8 +35,8 @@ use self::partial::Refusal;
 pub use self::prepare::{Unprepared, prepare};
 use self::selection::{Selected, select};
 use self::served_rules::ServedRules;
-use self::source::read;
 pub use self::source::{SourceState, watch_source};
+use self::source::{read, read_first};
 use self::trial::{LoadedSet, TakenBack, Trial};
 use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
 use crate::config::{ConfigSource, Configuration};
@@ -175,9 +175,11 @@ impl Reloader {
         let state = match &self.source {
             ConfigSource::File(path) => {
                 // Nobody sees half a file: while it is written, what was read of it last counts.
-                if let Some(state) = read(path, &self.modules.files, kept.file.is_none()).await {
-                    kept.file = Some(state);
-                }
+                let state = match &kept.file {
+                    Some(_) => read(path, &self.modules.files).await,
+                    None => read_first(path, &self.modules.files, self.last_good.as_ref()).await,
+                };
+                kept.file = state.or(kept.file.take());
                 kept.file.clone().unwrap_or(SourceState::Pending)
             }
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),

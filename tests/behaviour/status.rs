@@ -49,7 +49,10 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
 
 #[tokio::test]
 async fn without_a_daemon_the_error_names_the_port_and_the_exit_code_is_1() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    // Bound, so that nobody else listens there meanwhile.
+    let bound = tokio::net::TcpSocket::new_v4().unwrap();
+    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = bound.local_addr().unwrap().port().to_string();
     let output = status(&["--admin-port", &nobody]).await;
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout.len(), error.lines().count()), (Some(1), 0, 1), "{error}");

@@ -1,15 +1,23 @@
 //! A link between the daemon and its API server that a test takes down.
 
+use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use weir_apiserver::ApiServer;
+
+use crate::client::PATIENCE;
+
+const MOMENT: Duration = Duration::from_millis(2);
 
 /// The link to an API server. While it is down, connections are refused.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
+    /// Bound, and never listens: while the link is down, nobody else gets the port, and connections are refused.
+    _port: TcpSocket,
     server: SocketAddr,
     connections: JoinSet<()>,
 }
@@ -20,22 +28,10 @@ impl Link {
     /// # Panics
     /// No port can be had.
     pub async fn to(server: &ApiServer) -> Self {
-        Self::at("127.0.0.1:0", server).await
-    }
-
-    /// The same at an address of its own. While it is down, nothing else takes its port: connections leave from another address.
-    ///
-    /// # Panics
-    /// No port can be had.
-    pub async fn apart(server: &ApiServer) -> Self {
-        Self::at("127.0.0.2:0", server).await
-    }
-
-    async fn at(address: &str, server: &ApiServer) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut link = Self { address, server: server.address(), connections: JoinSet::new() };
-        link.serve(listener);
+        let port = bound("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (address, server) = (port.local_addr().unwrap(), server.address());
+        let mut link = Self { address, _port: port, server, connections: JoinSet::new() };
+        link.up().await;
         link
     }
 
@@ -71,19 +67,32 @@ impl Link {
     /// Forwards connections again.
     ///
     /// # Panics
-    /// Somebody else has its port.
+    /// Nobody may listen any more.
     pub async fn up(&mut self) {
-        let listener = TcpListener::bind(self.address).await.unwrap();
+        let listener = self.listener().await;
         self.serve(listener);
+    }
+
+    async fn listener(&self) -> TcpListener {
+        let listening = async {
+            loop {
+                match bound(self.address).and_then(|socket| socket.listen(1024)) {
+                    // A process that was forked meanwhile has the former socket, too, until it runs its program.
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => tokio::time::sleep(MOMENT).await,
+                    listener => break listener.unwrap(),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, listening).await.expect("nobody else listens there")
     }
 
     /// Connections are neither refused nor answered, as on a link that drops packets.
     ///
     /// # Panics
-    /// Somebody else has its port.
+    /// Nobody may listen any more.
     pub async fn silent(&mut self) {
         self.down().await;
-        let listener = TcpListener::bind(self.address).await.unwrap();
+        let listener = self.listener().await;
         self.connections.spawn(async move {
             let mut open = Vec::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -91,4 +100,12 @@ impl Link {
             }
         });
     }
+}
+
+/// A socket at this address, which another one may be bound to that does not listen either.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }

@@ -262,6 +262,12 @@ fn is_quiet(sight: &Sight, is_complete: bool, is_written: bool) -> bool {
     }
 }
 
+/// The digest of a file that contains exactly this now.
+pub(crate) fn digest_of(path: &Path, content: &[u8]) -> Option<u64> {
+    let (digest, read) = digest(path, content.len(), identity(path));
+    read?.is_ok_and(|read| read == content).then_some(digest)
+}
+
 /// The digest of what a file or a folder contains, and the content of a file.
 fn digest(path: &Path, limit: usize, identity: Identity) -> (u64, Option<io::Result<Vec<u8>>>) {
     let mut hasher = foldhash::quality::FixedState::default().build_hasher();

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::files::{self, DEADLINE, folder_of};
-use crate::folder::{Folder, Look, QUIET};
+use crate::folder::{Folder, Look, QUIET, digest_of};
 
 /// The time without an event after which events are over. One swap of a link causes many.
 const DEBOUNCE: Duration = Duration::from_millis(10);
@@ -171,6 +171,13 @@ impl WatchedFiles {
                 Err(error) => return Err(self.shared.has_nothing(path, error)),
             }
         }
+    }
+
+    /// Whether a file contains exactly this, whoever may be writing it. If it does, that is what its owner has from now on.
+    pub async fn still_has(&self, path: &Path, content: &[u8]) -> bool {
+        let (file, content) = (path.to_owned(), content.to_owned());
+        let found = files::at(folder_of(path), DEADLINE, move || Ok(digest_of(&file, &content))).await;
+        found.ok().flatten().map(|digest| self.shared.know(path, digest)).is_some()
     }
 
     /// Resolves when a file that nobody is writing contains something else than its owner has. For one task at a time. Cancel-safe:

@@ -156,7 +156,7 @@ impl Changes {
     /// The configuration now, if it is valid and names a set.
     async fn newest(&self) -> Option<Arc<SourcedConfiguration>> {
         let state = match &self.source {
-            ConfigSource::File(path) => read(path, &self.files, false).await?,
+            ConfigSource::File(path) => read(path, &self.files).await?,
             ConfigSource::ConfigMap { .. } => self.state.borrow().clone(),
         };
         match state {

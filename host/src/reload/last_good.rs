@@ -173,6 +173,14 @@ impl LastGood {
         self.copy.written().await;
     }
 
+    /// The text of the file that it was read from.
+    pub(super) async fn manifest(&self) -> Option<String> {
+        match self.newest().await?.ok()?.content {
+            KeptContent::Manifest(text) => Some(text),
+            KeptContent::ConfigMap(_) => None,
+        }
+    }
+
     /// The last good configuration, with a warning that says why it is used; `None` if there is none.
     pub(super) async fn read(&self, reason: &str) -> Option<SourcedConfiguration> {
         self.valid(self.newest().await?, reason)

@@ -71,15 +71,43 @@ pub fn watch_source(
     receiver
 }
 
-/// Reads a manifest file. `None` while somebody is writing it, or its file system does not answer, after a short wait if nothing was read of it before.
-pub(super) async fn read(path: &Path, files: &WatchedFiles, is_first: bool) -> Option<SourceState> {
+/// Reads a manifest file. `None` while somebody is writing it, or its file system does not answer.
+pub(super) async fn read(path: &Path, files: &WatchedFiles) -> Option<SourceState> {
+    match files.read(path, MAX_MANIFEST, Duration::ZERO).await {
+        Ok(FileRead::BeingWritten) => None,
+        // What was read of it last counts.
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => None,
+        read => state(path, read),
+    }
+}
+
+/// The same, where nothing was read of it before: after a short wait for who is writing it. What was in force before this start is
+/// whole, and need not wait.
+pub(super) async fn read_first(path: &Path, files: &WatchedFiles, last_good: Option<&LastGood>) -> Option<SourceState> {
+    let known = async {
+        let text = match last_good {
+            Some(last_good) => last_good.manifest().await,
+            None => None,
+        };
+        match text {
+            Some(text) if files.still_has(path, text.as_bytes()).await => text.into_bytes(),
+            _ => std::future::pending().await,
+        }
+    };
+    let read = tokio::select! {
+        biased;
+        read = files.read(path, MAX_MANIFEST, FIRST_WAIT) => read,
+        known = known => Ok(FileRead::Complete(known)),
+    };
+    state(path, read)
+}
+
+fn state(path: &Path, read: std::io::Result<FileRead>) -> Option<SourceState> {
     let name = path.display().to_string();
     let unreadable = |reason: String| SourceState::Unreadable(format!("{name}: {reason}").into());
-    let bytes = match files.read(path, MAX_MANIFEST, if is_first { FIRST_WAIT } else { Duration::ZERO }).await {
+    let bytes = match read {
         Ok(FileRead::BeingWritten) => return None,
         Ok(FileRead::Complete(bytes)) => Ok(bytes),
-        // What was read of it last counts.
-        Err(error) if error.kind() == std::io::ErrorKind::TimedOut && !is_first => return None,
         Err(error) => Err(error),
     };
     Some(match bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {

@@ -12,6 +12,7 @@ use super::*;
 use crate::cli::Workbench;
 use crate::lookups::FileView;
 use crate::node_facts::NodeFacts;
+use weir_process::WatchedFiles;
 use weir_upstream::clock;
 
 /// The log lines of this thread.
@@ -262,4 +263,28 @@ async fn a_copy_of_another_cluster_or_source_is_not_used() {
     let source = ConfigSource::File("/other".into());
     let other = LastGood::new(disk, &folder.path().join("cache"), &source);
     assert!(other.read("refused").await.is_none(), "of another source");
+}
+
+#[tokio::test]
+async fn a_file_that_was_written_a_moment_ago_is_not_waited_for_if_it_was_in_force_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, source) =
+        (folder.path().join("filters.yaml"), |path: &std::path::Path| ConfigSource::File(path.to_owned()));
+    let disk = DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "node"), Arc::default());
+    let place = LastGood::new(disk, &folder.path().join("cache"), &source(&path));
+    let manifest = "apiVersion: v1\nkind: ConfigMap\ndata:\n  filters.yaml: 'filters: []'\n";
+    place.keep(&SourcedConfiguration::of_file("file", manifest.to_owned()).unwrap(), &[]).await;
+    let mut took = Vec::new();
+    for text in [manifest.to_owned(), format!("{manifest}# changed\n")] {
+        std::fs::write(&path, &text).unwrap();
+        let (files, begun) = (WatchedFiles::new([(path.clone(), 1 << 20)]), Instant::now());
+        let state = super::source::read_first(&path, &files, Some(&place)).await;
+        let Some(SourceState::Valid(read)) = state else { panic!("{state:?}") };
+        assert_eq!(read.origin, super::last_good::Origin::File(text));
+        took.push(begun.elapsed());
+        // What was read at once counts as read.
+        let change = tokio::time::timeout(Duration::from_millis(600), files.changed()).await;
+        assert!(change.is_err(), "nothing has changed since");
+    }
+    assert!(took[0] < took[1] / 2, "only the other one waits until nobody writes it: {took:?}");
 }

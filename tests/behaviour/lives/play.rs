@@ -61,13 +61,16 @@ impl Life {
             Move::Link(is_up) => self.link(is_up).await,
             Move::Cluster(number) => {
                 if number != self.site.present {
-                    self.behind_link(|site| site.put_cluster(number)).await;
+                    // Whose watches are open loses their connections, however short it takes.
+                    let is_watching = self.run.as_ref().is_some_and(|run| run.fresh.is_some());
+                    self.behind_link(!is_watching, |site| site.put_cluster(number)).await;
                 }
             }
             Move::Backup => self.site.back_up(),
             Move::Restore(writes) => {
                 if self.site.has_backup() {
-                    self.behind_link(|site| site.restore(writes)).await;
+                    // Without a server for longer than a client takes to connect again, no backup is put back.
+                    self.behind_link(true, |site| site.restore(writes)).await;
                 }
             }
             Move::Clock(hours) => self.site.put_clock_ahead(hours),
@@ -188,13 +191,18 @@ impl Life {
         }
         if self.site.is_up {
             let (history, key) = (self.site.history(), self.site.key());
-            let touched = worlds.iter().filter(|world| world.fits(node, confirmed)).map(|world| {
-                let mut world = world.clone();
-                world.main().unwrap().touch(history, key);
-                world
-            });
-            let touched: Vec<_> = touched.collect();
-            worlds.extend(touched);
+            // Its events may be there before the answer that says which cluster it is.
+            for known in [None, confirmed] {
+                let fitting = worlds.iter().filter(|world| world.fits(node, known)).cloned();
+                let touched: Vec<_> = fitting
+                    .map(|mut world| {
+                        world.main().unwrap().touch(history, key);
+                        world
+                    })
+                    .collect();
+                let opened: Vec<_> = touched.iter().flat_map(|world| world.opened(node, confirmed)).collect();
+                worlds.extend(touched.into_iter().chain(opened));
+            }
         }
         self.worlds = worlds;
     }
@@ -239,11 +247,14 @@ impl Life {
         }
     }
 
-    /// Changes what is at the other end of the link.
-    async fn behind_link(&mut self, change: impl FnOnce(&mut Site)) {
+    /// Changes what is at the other end of the link. `is_noticed`: the daemon has tried to connect meanwhile.
+    async fn behind_link(&mut self, is_noticed: bool, change: impl FnOnce(&mut Site)) {
         self.evolve();
         let (is_up, before) = (self.site.is_up, self.site.present);
         self.site.put_link(false).await;
+        if let Some(run) = self.run.as_ref().filter(|run| is_noticed && is_up && !run.is_other) {
+            run.without_server().await;
+        }
         change(&mut self.site);
         let is_exchanged = self.site.present != before;
         if let Some(run) = &mut self.run {

@@ -1,9 +1,10 @@
 //! One run of the daemon in a life.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
-use weir_tests::client::Client;
+use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::Daemon;
 
 use super::history::{Collection, Shown};
@@ -46,6 +47,18 @@ impl Run {
         let caches = self.weir.admin().json("/caches").await;
         let stores = caches["stores"].as_array().unwrap();
         stores.iter().find(|store| store["resource"] == collection.resource()).cloned().unwrap_or_default()
+    }
+
+    /// Waits until the daemon has noticed that there is no API server.
+    pub(super) async fn without_server(&self) {
+        let noticed = async {
+            while self.weir.admin().json("/status").await["servers"][0]["state"] == "up" {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, noticed).await.is_err() {
+            self.fail("the daemon does not notice that there is no API server");
+        }
     }
 
     pub(super) fn fail(&self, text: &str) -> ! {

@@ -102,7 +102,7 @@ impl Site {
         for cluster in &clusters {
             cluster.record(&mut histories, cluster.server.store().revision());
         }
-        let link = Link::apart(&clusters[0].server).await;
+        let link = Link::to(&clusters[0].server).await;
         let folder = tempfile::tempdir().unwrap();
         let mount = (own_uid() == 0).then(|| Mount(folder.path().to_owned()));
         mount.iter().for_each(|mount| mount.run(MOUNT));

@@ -57,8 +57,10 @@ enum Source {
     Unopened,
     /// There is none.
     Empty,
-    /// It is not verified yet.
+    /// It is not verified yet, or does not fit, and this one does, which was set aside.
     Unverified(Database),
+    /// It does not fit. This one does, and will be in its place: it waits for the disk, which may be slow.
+    Replacing(Database),
     /// It cannot be read before it is verified.
     Unreadable,
     /// It cannot be read before it is opened to be written, which mends or replaces it.
@@ -126,8 +128,20 @@ impl Reading {
 
     /// Notes that the file is not what it should be.
     pub(super) fn not_verified(&self) {
-        let is_empty = matches!(self.open_unverified(), Source::Empty);
-        self.put_source(if is_empty { Source::Empty } else { Source::Damaged });
+        let source = self.open_unverified();
+        self.put_source(match source {
+            (Source::Unverified(database), true) => Source::Replacing(database),
+            (Source::Empty, _) => Source::Empty,
+            (source, _) => {
+                source.close();
+                Source::Damaged
+            }
+        });
+    }
+
+    /// Notes that another process writes the file: what it reads changes meanwhile.
+    pub(super) fn is_in_use(&self) {
+        self.put_source(Source::Damaged);
     }
 
     /// Notes that the file has all that earlier releases have left.
@@ -156,14 +170,12 @@ impl Reading {
     fn put_source(&self, source: Source) {
         let before = std::mem::replace(&mut *lock(&self.source), source);
         self.changed.notify_all();
-        if let Source::Unverified(before) | Source::Verified(before) = before {
-            before.close();
-        }
+        before.close();
     }
 
     /// Whether nobody has tried to verify the file yet.
     pub(super) fn is_unverified(&self) -> bool {
-        !matches!(*lock(&self.source), Source::Verified(_) | Source::Damaged)
+        !matches!(*lock(&self.source), Source::Verified(_) | Source::Replacing(_) | Source::Damaged)
     }
 
     /// Waits a moment for the file to be verified. Returns whether it is, or cannot be.
@@ -187,14 +199,33 @@ impl Reading {
         std::mem::take(&mut *lock(&self.restored))
     }
 
-    fn open_unverified(&self) -> Source {
-        match open_storage(&*self.config.readable).and_then(Database::open_unverified) {
-            Ok(database) => Source::Unverified(database),
-            Err(DiskError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
-                let is_empty = Aside::of(&self.config.path).candidates(true).next().is_none();
-                if is_empty { Source::Empty } else { Source::Unreadable }
+    /// Opens the file that the thread that writes will use, and returns whether it is one that was set aside.
+    fn open_unverified(&self) -> (Source, bool) {
+        let cluster = lock(&self.confirmed).clone();
+        let own = open_fitting(&self.config, cluster.as_deref());
+        let is_replaced = match &own {
+            Ok((_, is_unused)) => *is_unused,
+            Err(DiskError::Io(error)) => error.kind() == std::io::ErrorKind::NotFound,
+            Err(error) => error.is_misfit(),
+        };
+        let (mut fitting, mut is_clear) = (None, is_replaced);
+        let aside = Aside::of(&self.config.path);
+        let mut candidates = aside.candidates(cluster.is_some()).filter(|_| is_replaced);
+        while let (None, Some(path)) = (&fitting, candidates.next()) {
+            match open_fitting(&self.config.of_file(path), cluster.as_deref()) {
+                Ok((database, false)) => fitting = Some(database),
+                Ok((database, true)) => database.close(),
+                // It may have to be mended.
+                Err(error) => is_clear &= error.is_misfit(),
             }
-            Err(_) => Source::Unreadable,
+        }
+        match (own, fitting) {
+            (own, Some(fitting)) => {
+                own.into_iter().for_each(|(own, _)| own.close());
+                (Source::Unverified(fitting), true)
+            }
+            (Ok((own, _)), None) => (Source::Unverified(own), false),
+            (Err(_), None) => (if is_clear { Source::Empty } else { Source::Unreadable }, false),
         }
     }
 
@@ -202,10 +233,12 @@ impl Reading {
     fn readable(&self) -> Option<Option<Readable>> {
         let mut source = lock(&self.source);
         if matches!(*source, Source::Unopened) {
-            *source = self.open_unverified();
+            *source = self.open_unverified().0;
         }
         let readable = match &*source {
-            Source::Unverified(database) => Readable { database: database.clone(), is_verified: false },
+            Source::Unverified(database) | Source::Replacing(database) => {
+                Readable { database: database.clone(), is_verified: false }
+            }
             Source::Verified(database) => Readable { database: database.clone(), is_verified: true },
             Source::Empty => return Some(None),
             Source::Unopened | Source::Unreadable | Source::Damaged => return None,
@@ -297,6 +330,26 @@ impl Reading {
     fn key(&self) -> Option<CacheKey> {
         let file = &self.config.key_file;
         file.path().exists().then(|| CacheKey::load(file).ok()).flatten()
+    }
+}
+
+impl Source {
+    fn close(self) {
+        if let Self::Unverified(database) | Self::Replacing(database) | Self::Verified(database) = self {
+            database.close();
+        }
+    }
+}
+
+/// Opens a file that fits, and returns whether nothing was written to it.
+fn open_fitting(config: &DiskConfig, cluster: Option<&str>) -> Result<(Database, bool), DiskError> {
+    let database = open_storage(&*config.readable).and_then(Database::open_unverified)?;
+    match recovery::check(&database, config, cluster) {
+        Ok(is_unused) => Ok((database, is_unused)),
+        Err(error) => {
+            database.close();
+            Err(error)
+        }
     }
 }
 

@@ -162,8 +162,14 @@ impl DiskState {
         let opened = match self.damage.take() {
             Some(error) => Err(error),
             None => {
-                let is_verified = self.verify_first();
-                let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified);
+                let opened = match self.verify_first() {
+                    // It is not opened to be written: each write may take long.
+                    Some(Err(error)) if error.is_misfit() => Err(error),
+                    verified => {
+                        let is_verified = matches!(verified, Some(Ok(())));
+                        recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified)
+                    }
+                };
                 opened.inspect_err(|error| self.report(&self.config.file_name(), error))
             }
         };
@@ -197,8 +203,7 @@ impl DiskState {
             }
             Err(error) => {
                 if matches!(error, DiskError::Locked) {
-                    // What another process writes changes while it is read.
-                    self.reading.not_verified();
+                    self.reading.is_in_use();
                 }
                 self.suspend(error);
                 self.may_be_read.then(|| self.open_readable()).flatten()
@@ -207,17 +212,17 @@ impl DiskState {
     }
 
     /// Verifies the file before it is opened to be written: what is read must not wait for a disk that is slow to write, or
-    /// hangs. Returns whether that has succeeded.
-    pub(super) fn verify_first(&self) -> bool {
+    /// hangs. `None`: that was done.
+    pub(super) fn verify_first(&self) -> Option<Result<(), DiskError>> {
         if self.closed || !self.reading.is_unverified() {
-            return false;
+            return None;
         }
         let verified = recovery::verify(&self.config, &self.metrics, self.confirmed.as_deref());
         match &verified {
             Ok(database) => self.reading.read_from(database),
             Err(_) => self.reading.not_verified(),
         }
-        verified.is_ok()
+        Some(verified.map(drop))
     }
 
     /// Opens the file to read from it. Nothing that shows then is done anything about before it can be written.

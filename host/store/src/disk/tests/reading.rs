@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests that join a task that hangs")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::storage::{Gate, MemoryStorage};
@@ -141,6 +141,48 @@ async fn a_first_start_does_not_wait_for_the_disk() {
     running.abort();
 }
 
+/// The file is another node's, and one that was set aside fits: it is read before it is in its place.
+#[tokio::test]
+async fn a_file_that_was_set_aside_is_read_while_nothing_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |node: &str| DiskConfig::new(&folder.path().join("cache"), node);
+    let followed = store(&["a", "b"]);
+    for node in ["node", "other"] {
+        let cache = DiskCache::new(config(node), Arc::default());
+        cache.cluster_unreachable();
+        let _handle = cache.persist(name("services"), followed.clone(), Confidentiality::Plain);
+        cache.put("document/x", value(node), false).await;
+        cache.flush().await;
+        cache.close().await;
+    }
+    for node in ["node", "other", "third"] {
+        let gate = Arc::new(Gate::default());
+        gate.shut(true);
+        let mut config = config(node);
+        let (opens, passes, opened) = (config.storage.clone(), gate.clone(), Arc::new(AtomicUsize::new(0)));
+        let counted = opened.clone();
+        config.storage = Arc::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            passes.pass();
+            opens()
+        });
+        let cache = DiskCache::new(config, Arc::default());
+        cache.cluster_unreachable();
+        let running = tokio::spawn(cache.clone().run());
+        let opening = gate.clone();
+        tokio::task::spawn_blocking(move || opening.reached()).await.unwrap();
+        let known = node != "third";
+        assert_eq!(services(&cache).await, known.then(|| model(&followed.snapshot())), "{node}");
+        assert_eq!(text(&cache, "document/x").await.as_deref(), known.then_some(node));
+        gate.shut(false);
+        cache.flush().await;
+        assert_eq!(text(&cache, "document/x").await.as_deref(), known.then_some(node));
+        assert_eq!(opened.load(Ordering::Relaxed), 1, "what does not fit is not opened to be written");
+        running.abort();
+        cache.close().await;
+    }
+}
+
 #[tokio::test]
 async fn nothing_of_another_node_or_cluster_is_read() {
     let storage = MemoryStorage::new(Vec::new());
@@ -154,7 +196,7 @@ async fn nothing_of_another_node_or_cluster_is_read() {
         });
         (
             reading.load(&name("services"), Confidentiality::Plain).flatten().is_some(),
-            reading.value("document/x").is_some(),
+            reading.value("document/x").flatten().is_some(),
         )
     };
     for (node, cluster, is_read) in
