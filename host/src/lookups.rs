@@ -171,6 +171,15 @@ impl Snapshot for ReflectorSnapshot {
     fn last_known(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Option<Arc<CachedObject>> {
         self.0.last_known(lookup, namespace, name)
     }
+
+    fn find_last_known(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
+        self.0.find_last_known(lookup, namespace, label_selector)
+    }
 }
 
 impl Snapshot for FileSnapshot {

@@ -1,8 +1,8 @@
-//! Absence opens nothing: a Node or a NodePool that is gone keeps what it last said, across restarts, too, and that is reported.
+//! Absence opens nothing: a Node or a pool that is gone keeps what it last said, across restarts, too, and that is reported.
 
 use serde_json::json;
 use weir_apiserver::ApiServer;
-use weir_tests::client::Client;
+use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
 
 use super::{edge, only};
@@ -69,24 +69,51 @@ async fn a_node_pool_that_is_gone_keeps_its_members() {
 }
 
 #[tokio::test]
-async fn a_pool_of_labels_has_the_local_node_also_when_that_is_gone() {
+async fn a_pool_without_node_buckets_keeps_its_members_also_after_a_restart() {
+    let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
+    for (bucket, node) in [("hangzhou-1", "edge-a"), ("hangzhou-2", "edge-b")] {
+        let metadata = json!({"name": bucket, "labels": {"openyurt.io/pool-name": "hangzhou"}});
+        let api_version = "apps.openyurt.io/v1alpha1";
+        let nodes = json!([{"name": node}]);
+        let bucket = json!({"apiVersion": api_version, "kind": "NodeBucket", "metadata": metadata, "nodes": nodes});
+        server.store().put(bucket).unwrap();
+    }
+    let settings = "    settings: {poolSource: nodebuckets}\n";
+    let weir = Setup::new(server.url()).filters(&only("servicetopology", settings)).bundled("servicetopology");
+    let weir = weir.on_disk(cache.path()).start_ready().await;
+    assert_eq!(nodes(&weir.client("kube-proxy")).await, ["edge-a", "edge-b"]);
+    server.store().delete("apps.openyurt.io/v1alpha1", "NodeBucket", "", "hangzhou-1").unwrap();
+    follows(&weir, &["edge-b"]).await;
+    server.store().delete("apps.openyurt.io/v1alpha1", "NodeBucket", "", "hangzhou-2").unwrap();
+    weir.logged(GONE).await;
+    assert_eq!(nodes(&weir.client("kube-proxy")).await, ["edge-b"]);
+    let weir = weir.stopped().await.start_ready().await;
+    assert_eq!(nodes(&weir.client("kube-proxy")).await, ["edge-b"]);
+    is_reported(&weir, "nodebuckets.apps.openyurt.io ?openyurt.io/pool-name=hangzhou").await;
+}
+
+/// Waits until the slice has the endpoints of these nodes.
+async fn follows(weir: &Daemon, wanted: &[&str]) {
+    let client = weir.client("kube-proxy");
+    let follows = async {
+        while nodes(&client).await != wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, follows).await.is_ok(), "{wanted:?}: {:?}", nodes(&client).await);
+}
+
+#[tokio::test]
+async fn a_pool_of_labels_keeps_the_local_node_and_the_members_that_were_left_last() {
     let server = edge().await;
     let settings = "    settings: {poolSource: nodelabels}\n";
     let weir = Setup::new(server.url()).filters(&only("servicetopology", settings)).bundled("servicetopology");
     let weir = weir.start_ready().await;
-    let client = weir.client("kube-proxy");
-    assert_eq!(nodes(&client).await, ["edge-a", "edge-b"]);
-    for (gone, left) in [("edge-a", &["edge-a", "edge-b"][..]), ("edge-b", &["edge-a"])] {
+    assert_eq!(nodes(&weir.client("kube-proxy")).await, ["edge-a", "edge-b"]);
+    for gone in ["edge-a", "edge-b"] {
         let from = weir.log_length();
         server.store().delete("v1", "Node", "", gone).unwrap();
-        if gone == "edge-a" {
-            weir.logged_after(from, GONE).await;
-        }
-        let follows = async {
-            while nodes(&client).await != left {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(weir_tests::client::PATIENCE, follows).await.expect(gone);
+        weir.logged_after(from, GONE).await;
+        follows(&weir, &["edge-a", "edge-b"]).await;
     }
 }

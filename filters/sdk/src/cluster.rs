@@ -46,6 +46,12 @@ pub fn find(resource: &str, namespace: Option<&str>, label_selector: &str) -> Se
     Selection { handle: backend::cluster_find(resource, namespace, label_selector) }
 }
 
+/// Returns what [`find`] returns, or what a filter last found with this function if nothing matches or can be seen. Use it for
+/// a selection whose absence must not undo what its objects said, such as the members of a node pool.
+pub fn find_last_known(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
+    Selection { handle: backend::cluster_find_last_known(resource, namespace, label_selector) }
+}
+
 /// The objects that [`find`] returned, sorted by namespace, then name.
 pub struct Selection {
     handle: backend::Selection,

@@ -230,6 +230,10 @@ pub(crate) fn cluster_find(resource: &str, namespace: Option<&str>, label_select
     Selection(cluster::find(resource, namespace, label_selector))
 }
 
+pub(crate) fn cluster_find_last_known(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
+    Selection(cluster::find_last_known(resource, namespace, label_selector))
+}
+
 pub(crate) fn node_name() -> String {
     node::name()
 }

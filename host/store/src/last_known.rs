@@ -1,8 +1,9 @@
-//! What was last known of single objects, for lookups whose absence must not undo what the object said: a deleted Node keeps its
-//! pool. A filter names these objects by reading them, so that they are few.
+//! What was last known of single objects and of selections, for lookups whose absence must not undo what the object said: a
+//! deleted Node keeps its pool, and a pool without NodeBuckets its members. A filter names them by reading them, so that they are
+//! few.
 //!
-//! The objects are kept on disk as one value, as JSON. It is read before the first filter is loaded, and written when an object
-//! that is read has changed.
+//! They are kept on disk as one value, as JSON: a selection is an array. It is read before the first filter is loaded, and written when
+//! what is read has changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
-use weir_document::{CachedObject, Document};
+use weir_document::{CachedObject, Document, Selection};
 use weir_kube::LookupSpec;
 
 use super::disk::{CachedValue, ClusterChanges, DiskCache, DiskUnusable};
 
-/// The most objects. Another one replaces the one that was read longest ago.
+/// The most objects and selections. Another one replaces the one that was read longest ago.
 const OBJECTS: usize = 64;
-/// The largest object in bytes. A larger one is not kept.
+/// The largest object or selection in bytes. A larger one is not kept.
 const LARGEST: usize = 256 << 10;
 /// The name of the value on disk.
 const VALUE: &str = "last-known";
@@ -37,8 +38,15 @@ struct State {
     changes: Option<watch::Receiver<ClusterChanges>>,
 }
 
+/// What a lookup returned.
+#[derive(Clone)]
+enum Known {
+    Object(Arc<CachedObject>),
+    Selection(Arc<Selection>),
+}
+
 struct Entry {
-    object: Arc<CachedObject>,
+    known: Known,
     /// The version of the snapshot in which it was last present.
     version: u64,
     /// The number of the last read.
@@ -62,8 +70,8 @@ impl LastKnown {
                 value.and_then(|value| serde_json::from_slice::<BTreeMap<Box<str>, Value>>(&value.bytes).ok());
             let mut state = self.lock();
             for (key, json) in objects.into_iter().flatten().take(OBJECTS) {
-                let object = Arc::new(CachedObject::new(Document::json(Bytes::from(json.to_string()))));
-                state.objects.entry(key).or_insert(Entry { object, version: 0, read: 0, stands_in: false });
+                let known = Known::of_json(&json);
+                state.objects.entry(key).or_insert(Entry { known, version: 0, read: 0, stands_in: false });
             }
             Ok::<_, DiskUnusable>(())
         });
@@ -81,7 +89,22 @@ impl LastKnown {
         version: u64,
         object: &Arc<CachedObject>,
     ) {
-        let key = key(lookup, namespace, name);
+        self.note_known(object_key(lookup, namespace, name), version, Known::Object(object.clone()));
+    }
+
+    /// Notes a selection that has objects in a snapshot of this version. `namespace`: none means all.
+    pub(super) fn note_selection(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+        version: u64,
+        selection: &Arc<Selection>,
+    ) {
+        self.note_known(selection_key(lookup, namespace, label_selector), version, Known::Selection(selection.clone()));
+    }
+
+    fn note_known(&self, key: Box<str>, version: u64, known: Known) {
         let mut state = self.lock();
         let read = state.next_read();
         if let Some(entry) = state.objects.get_mut(&key) {
@@ -89,20 +112,20 @@ impl LastKnown {
             if std::mem::take(&mut entry.stands_in) {
                 tracing::info!(object = %key, "looked-up object is there again");
             }
-            if entry.version > version || Arc::ptr_eq(&entry.object, object) {
+            if entry.version > version || entry.known.is(&known) {
                 return;
             }
-            let is_new = entry.object.document().bytes() != object.document().bytes();
-            (entry.object, entry.version) = (object.clone(), version);
+            let is_new = !entry.known.has_the_bytes_of(&known);
+            (entry.known, entry.version) = (known, version);
             if !is_new {
                 return;
             }
-        } else if object.document().bytes().len() <= LARGEST {
+        } else if known.bytes() <= LARGEST {
             if state.objects.len() >= OBJECTS {
                 let oldest = state.objects.iter().min_by_key(|(_, entry)| entry.read).map(|(key, _)| key.clone());
                 oldest.and_then(|oldest| state.objects.remove(&oldest));
             }
-            state.objects.insert(key, Entry { object: object.clone(), version, read, stands_in: false });
+            state.objects.insert(key, Entry { known, version, read, stands_in: false });
         } else {
             return;
         }
@@ -111,10 +134,29 @@ impl LastKnown {
 
     /// Returns what was last known of an object that does not exist, or that cannot be seen.
     pub(super) fn get(&self, lookup: &LookupSpec, namespace: &str, name: &str) -> Option<Arc<CachedObject>> {
-        let key = key(lookup, namespace, name);
+        match self.known(&object_key(lookup, namespace, name))? {
+            Known::Object(object) => Some(object),
+            Known::Selection(_) => None,
+        }
+    }
+
+    /// Returns what was last known of a selection of which nothing exists, or can be seen.
+    pub(super) fn selection(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Option<Arc<Selection>> {
+        match self.known(&selection_key(lookup, namespace, label_selector))? {
+            Known::Selection(selection) => Some(selection),
+            Known::Object(_) => None,
+        }
+    }
+
+    fn known(&self, key: &str) -> Option<Known> {
         let mut state = self.lock();
         let read = state.next_read();
-        let entry = state.objects.get_mut(&key)?;
+        let entry = state.objects.get_mut(key)?;
         entry.read = read;
         if !std::mem::replace(&mut entry.stands_in, true) {
             tracing::warn!(
@@ -122,7 +164,7 @@ impl LastKnown {
                 "looked-up object is gone or cannot be seen: filters go on with what was last known of it, such as its node pool"
             );
         }
-        Some(entry.object.clone())
+        Some(entry.known.clone())
     }
 
     /// Returns the objects that are gone and still used.
@@ -136,10 +178,8 @@ impl LastKnown {
 
     fn write(&self, state: &State) {
         let Some(disk) = &self.disk else { return };
-        let json =
-            |entry: &Entry| -> Option<Value> { serde_json::from_str(&entry.object.document().to_json().ok()?).ok() };
         let objects: BTreeMap<_, _> =
-            state.objects.iter().filter_map(|(key, entry)| Some((key.clone(), json(entry)?))).collect();
+            state.objects.iter().filter_map(|(key, entry)| Some((key.clone(), entry.known.to_json()?))).collect();
         if let Ok(bytes) = serde_json::to_vec(&objects) {
             disk.put_later(VALUE, CachedValue::lasting(bytes), false);
         }
@@ -163,11 +203,64 @@ impl State {
     }
 }
 
+impl Known {
+    fn of_json(json: &Value) -> Self {
+        let object = |json: &Value| Arc::new(CachedObject::new(Document::json(Bytes::from(json.to_string()))));
+        match json {
+            Value::Array(objects) => Self::Selection(Arc::new(Selection::new(objects.iter().map(object).collect()))),
+            json => Self::Object(object(json)),
+        }
+    }
+
+    fn to_json(&self) -> Option<Value> {
+        let json = |object: &Arc<CachedObject>| serde_json::from_str(&object.document().to_json().ok()?).ok();
+        match self {
+            Self::Object(object) => json(object),
+            Self::Selection(selection) => selection.objects().iter().map(json).collect(),
+        }
+    }
+
+    fn objects(&self) -> &[Arc<CachedObject>] {
+        match self {
+            Self::Object(object) => std::slice::from_ref(object),
+            Self::Selection(selection) => selection.objects(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.objects().iter().map(|object| object.document().bytes().len()).sum()
+    }
+
+    /// Whether both are the same in memory.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Object(one), Self::Object(other)) => Arc::ptr_eq(one, other),
+            (Self::Selection(one), Self::Selection(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    fn has_the_bytes_of(&self, other: &Self) -> bool {
+        let (one, other) = (self.objects(), other.objects());
+        let mut pairs = one.iter().zip(other);
+        one.len() == other.len() && pairs.all(|(one, other)| one.document().bytes() == other.document().bytes())
+    }
+}
+
 /// Identifies an object by its resource, namespace and name. A lookup of its metadata alone keeps another one.
-fn key(lookup: &LookupSpec, namespace: &str, name: &str) -> Box<str> {
-    let metadata = if lookup.metadata_only { " (metadata)" } else { "" };
+fn object_key(lookup: &LookupSpec, namespace: &str, name: &str) -> Box<str> {
     let separator = if namespace.is_empty() { "" } else { "/" };
-    format!("{} {namespace}{separator}{name}{metadata}", lookup.resource).into()
+    format!("{} {namespace}{separator}{name}{}", lookup.resource, content(lookup)).into()
+}
+
+/// Identifies a selection likewise.
+fn selection_key(lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> Box<str> {
+    let (namespace, separator) = (namespace.unwrap_or_default(), if namespace.is_some() { "/" } else { "" });
+    format!("{} {namespace}{separator}?{label_selector}{}", lookup.resource, content(lookup)).into()
+}
+
+fn content(lookup: &LookupSpec) -> &'static str {
+    if lookup.metadata_only { " (metadata)" } else { "" }
 }
 
 impl std::fmt::Debug for LastKnown {
@@ -179,6 +272,7 @@ impl std::fmt::Debug for LastKnown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::DiskConfig;
 
     fn object(pool: &str) -> Arc<CachedObject> {
         let json = format!(r#"{{"metadata":{{"name":"edge-a","labels":{{"pool":"{pool}"}}}}}}"#);
@@ -202,6 +296,30 @@ mod tests {
         assert!(known.standing_in().is_empty());
         let metadata = LookupSpec { metadata_only: true, ..lookup };
         assert_eq!(pool(&known, &metadata), None, "another lookup has other objects");
+    }
+
+    #[tokio::test]
+    async fn a_selection_of_which_nothing_is_left_is_as_it_was_also_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "edge-a"), Arc::default());
+        let lookup = LookupSpec::all("nodebuckets.apps.openyurt.io".parse().unwrap());
+        let selection = |pools: &[&str]| Arc::new(Selection::new(pools.iter().map(|pool| object(pool)).collect()));
+        let pools = |known: &LastKnown, namespace| {
+            let selection = known.selection(&lookup, namespace, "pool=a")?;
+            let pool = |object: &Arc<CachedObject>| object.document().label("pool").unwrap().unwrap().into_owned();
+            Some(selection.objects().iter().map(pool).collect::<Vec<_>>())
+        };
+        let disk = open();
+        let known = LastKnown::new(Some(disk.clone()));
+        known.note_selection(&lookup, None, "pool=a", 1, &selection(&["a"]));
+        known.note_selection(&lookup, None, "pool=a", 2, &selection(&["a", "b"]));
+        assert_eq!(pools(&known, Some("default")), None, "another selection");
+        assert_eq!(pools(&known, None), Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(known.standing_in(), ["nodebuckets.apps.openyurt.io ?pool=a"]);
+        disk.close().await;
+        let known = LastKnown::new(Some(open()));
+        known.load().await;
+        assert_eq!(pools(&known, None), Some(vec!["a".to_owned(), "b".to_owned()]));
     }
 
     #[test]

@@ -204,6 +204,24 @@ impl StoreSnapshot {
         }
     }
 
+    /// The same, or what this function last returned if nothing matches, or can be seen.
+    ///
+    /// # Errors
+    /// The selector is malformed.
+    pub fn find_last_known(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
+        let found = self.find(lookup, namespace, label_selector)?;
+        if found.objects().is_empty() {
+            return Ok(self.last_known.selection(lookup, namespace, label_selector).unwrap_or(found));
+        }
+        self.last_known.note_selection(lookup, namespace, label_selector, self.version, &found);
+        Ok(found)
+    }
+
     /// The number of objects of a lookup.
     #[must_use]
     pub fn count(&self, lookup: &LookupSpec) -> usize {

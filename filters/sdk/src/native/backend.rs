@@ -261,6 +261,11 @@ pub(crate) fn cluster_find(resource: &str, namespace: Option<&str>, label_select
     Selection(look_up(|store| store.find(resource, namespace, label_selector)))
 }
 
+/// In a native run objects never go.
+pub(crate) fn cluster_find_last_known(resource: &str, namespace: Option<&str>, label_selector: &str) -> Selection {
+    cluster_find(resource, namespace, label_selector)
+}
+
 pub(crate) fn node_name() -> String {
     call::node().name.clone()
 }

@@ -48,6 +48,22 @@ impl GuestState {
         Ok(Some(Resource::new_own(self.scope.hits.number(hit)?)))
     }
 
+    /// Evaluates `find` or `find-last-known`.
+    fn find_as(
+        &mut self,
+        (resource, namespace, label_selector): (String, Option<String>, String),
+        last_known: bool,
+    ) -> Result<Resource<SelectionHandle>> {
+        let declared = self.declared(resource)?;
+        let namespace = namespace.map(|namespace| bounded(namespace, "a namespace", NAME)).transpose()?;
+        let label_selector = bounded(label_selector, "a label selector", SELECTOR)?;
+        let selection = match self.evaluate(HostCall::Find { declared, namespace, label_selector, last_known })? {
+            Observed::Selection(selection) => selection,
+            other => return Err(unexpected(&other)),
+        };
+        Ok(Resource::new_own(self.scope.selections.number(selection)?))
+    }
+
     fn select(&mut self, this: &Resource<SelectionHandle>, read: SelectionRead) -> Result<Observed<'_>> {
         let selection = self.scope.selections.place(this.rep())?;
         self.evaluate(HostCall::Select(selection, read))
@@ -106,14 +122,16 @@ impl cluster::Host for GuestState {
         namespace: Option<String>,
         label_selector: String,
     ) -> Result<Resource<SelectionHandle>> {
-        let declared = self.declared(resource)?;
-        let namespace = namespace.map(|namespace| bounded(namespace, "a namespace", NAME)).transpose()?;
-        let label_selector = bounded(label_selector, "a label selector", SELECTOR)?;
-        let selection = match self.evaluate(HostCall::Find { declared, namespace, label_selector })? {
-            Observed::Selection(selection) => selection,
-            other => return Err(unexpected(&other)),
-        };
-        Ok(Resource::new_own(self.scope.selections.number(selection)?))
+        self.find_as((resource, namespace, label_selector), false)
+    }
+
+    fn find_last_known(
+        &mut self,
+        resource: String,
+        namespace: Option<String>,
+        label_selector: String,
+    ) -> Result<Resource<SelectionHandle>> {
+        self.find_as((resource, namespace, label_selector), true)
     }
 }
 

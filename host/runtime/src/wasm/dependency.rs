@@ -57,6 +57,8 @@ pub enum Dependency {
         namespace: Option<Box<str>>,
         /// An argument of the lookup.
         label_selector: Box<str>,
+        /// Whether what was last known of it counts if it is empty.
+        last_known: bool,
         /// The path. None: the identity of the objects.
         at: Option<Path>,
     },
@@ -115,8 +117,12 @@ impl Dependency {
             Self::Presence { lookup, namespace, name } => {
                 snapshot.presence(lookup, namespace.as_deref(), name).number()
             }
-            Self::Selection { lookup, namespace, label_selector, at } => {
-                match (snapshot.find(lookup, namespace.as_deref(), label_selector), at) {
+            Self::Selection { lookup, namespace, label_selector, last_known, at } => {
+                let found = match last_known {
+                    true => snapshot.find_last_known(lookup, namespace.as_deref(), label_selector),
+                    false => snapshot.find(lookup, namespace.as_deref(), label_selector),
+                };
+                match (found, at) {
                     (Ok(selection), Some(at)) => selection.value(at),
                     (Ok(selection), None) => selection.identity(),
                     (Err(_), _) => UNREADABLE,

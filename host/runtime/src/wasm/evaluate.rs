@@ -67,8 +67,8 @@ pub fn evaluate<'a>(call: &HostCall, object: &'a mut Cow<'_, Document>, scope: &
             };
             scope.hold(hit)
         }
-        HostCall::Find { declared, namespace, label_selector } => {
-            let selection = scope.lookups.find(declared, namespace.as_deref(), label_selector)?;
+        HostCall::Find { declared, namespace, label_selector, last_known } => {
+            let selection = scope.lookups.find(declared, namespace.as_deref(), label_selector, *last_known)?;
             Ok(Observed::Selection(scope.selections.put(selection)?))
         }
         HostCall::Select(selection, read) => scope.select(*selection, read),
@@ -126,7 +126,10 @@ impl Scope {
             SelectionRead::Count => Observed::Number(objects.len() as u64),
             SelectionRead::At(index) => {
                 let Some(object) = objects.get(*index as usize).cloned() else { return Ok(Observed::Nothing) };
-                let hit = LookupHit { object, lookup: hit.lookup.clone(), last_known: false };
+                let hit = match hit.last_known {
+                    true => self.lookups.as_last_known(hit, object)?,
+                    false => LookupHit { object, lookup: hit.lookup.clone(), last_known: false },
+                };
                 Observed::Hit(self.hits.put(hit)?)
             }
             SelectionRead::Column(at) => {

@@ -67,7 +67,7 @@ impl Narrator {
     /// Notes a lookup of many objects.
     pub(super) fn selected(&mut self, call: &HostCall, objects: usize) {
         self.note(call, json!({"objects": objects}));
-        if let HostCall::Find { declared, namespace, label_selector } = call {
+        if let HostCall::Find { declared, namespace, label_selector, .. } = call {
             let place = namespace.as_deref().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
             let selector = match &**label_selector {
                 "" => String::new(),
@@ -113,9 +113,10 @@ impl Narrator {
             HostCall::Referent { declared, from, at } => {
                 (cluster, format!("referent {} {} {at}", resource(declared), target(from)))
             }
-            HostCall::Find { declared, namespace, label_selector } => {
+            HostCall::Find { declared, namespace, label_selector, last_known } => {
                 let namespace = namespace.as_deref().map(|namespace| format!(" {namespace}")).unwrap_or_default();
-                let call = format!("find {}{namespace} {label_selector:?}", resource(declared));
+                let name = if *last_known { "find-last-known" } else { "find" };
+                let call = format!("{name} {}{namespace} {label_selector:?}", resource(declared));
                 (cluster, one_line(&call, TEXT))
             }
             HostCall::Select(place, read) => {

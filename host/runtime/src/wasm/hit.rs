@@ -21,4 +21,6 @@ pub(super) struct SelectionHit {
     pub(super) lookup: Arc<LookupSpec>,
     pub(super) namespace: Option<Box<str>>,
     pub(super) label_selector: Box<str>,
+    /// It may be the selection as it was last known.
+    pub(super) last_known: bool,
 }

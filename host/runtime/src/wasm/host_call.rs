@@ -60,7 +60,7 @@ pub enum HostCall {
         /// The path to the name of the other object.
         at: Path,
     },
-    /// `cluster.find`.
+    /// `cluster.find` or `cluster.find-last-known`.
     Find {
         /// The declared lookups of the resource.
         declared: Declared,
@@ -68,6 +68,8 @@ pub enum HostCall {
         namespace: Option<Box<str>>,
         /// A Kubernetes label selector.
         label_selector: Box<str>,
+        /// Whether what was last found counts if nothing is found.
+        last_known: bool,
     },
     /// A read of the n-th selection of the call.
     Select(u32, SelectionRead),

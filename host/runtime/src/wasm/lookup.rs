@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wasmtime::Result;
-use weir_document::{Document, Path};
+use weir_document::{CachedObject, Document, Path};
 use weir_kube::{GroupResource, InterfaceAddress, LookupSpec, Presence};
 
 use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
@@ -117,22 +117,38 @@ impl LookupContext {
         }
     }
 
-    /// Returns the objects that a label selector matches, of one namespace or of all.
+    /// Returns the objects that a label selector matches, of one namespace or of all; what was last known of them if there is
+    /// none, and that counts.
     pub(super) fn find(
         &mut self,
         declared: &Declared,
         namespace: Option<&str>,
         label_selector: &str,
+        last_known: bool,
     ) -> Result<SelectionHit> {
         let lookup = declared.covering(None)?;
         let snapshot = self.snapshot();
         let objects = snapshot.objects_to_read(lookup, namespace, label_selector);
-        let selection = long_work::over(objects, || snapshot.find(lookup, namespace, label_selector))
-            .map_err(|reason| Refusal::Selector(label_selector.to_owned(), reason))?;
+        let find = || match last_known {
+            true => snapshot.find_last_known(lookup, namespace, label_selector),
+            false => snapshot.find(lookup, namespace, label_selector),
+        };
+        let selection =
+            long_work::over(objects, find).map_err(|reason| Refusal::Selector(label_selector.to_owned(), reason))?;
         let (namespace, label_selector) = (namespace.map(Into::into), label_selector.into());
-        let hit = SelectionHit { selection, lookup: lookup.clone(), namespace, label_selector };
+        let hit = SelectionHit { selection, lookup: lookup.clone(), namespace, label_selector, last_known };
         self.depend_on_all(&hit, None);
         Ok(hit)
+    }
+
+    /// Returns an object of a selection that may be the one that was last known.
+    pub(super) fn as_last_known(&mut self, of: &SelectionHit, object: Arc<CachedObject>) -> Result<LookupHit> {
+        let document = object.document();
+        let (namespace, name) = (document.namespace()?, document.name()?);
+        // What is read of it is read again so.
+        let known = self.snapshot().last_known(&of.lookup, namespace.as_deref(), &name);
+        drop((namespace, name));
+        Ok(LookupHit { object: known.unwrap_or(object), lookup: of.lookup.clone(), last_known: true })
     }
 
     /// Returns the node's addresses.
@@ -163,18 +179,24 @@ impl LookupContext {
     /// Adds a dependency on the values at a path in all objects of a selection, or on their identity.
     pub(super) fn depend_on_all(&mut self, hit: &SelectionHit, at: Option<&Path>) {
         let selection = &hit.selection;
-        if selection.is_marked(at, self.mark) {
+        if !hit.last_known && selection.is_marked(at, self.mark) {
             return;
         }
         let dependency = Dependency::Selection {
             lookup: hit.lookup.clone(),
             namespace: hit.namespace.clone(),
             label_selector: hit.label_selector.clone(),
+            last_known: hit.last_known,
             at: at.cloned(),
         };
         let read = || at.map_or_else(|| selection.identity(), |at| selection.value(at));
         let value = long_work::over(selection.objects().len(), read);
-        self.collect(dependency, value, Remembering::Selection(selection.clone()));
+        // The mark of a selection stands for dependencies on what exists.
+        let memory = match hit.last_known {
+            true => Remembering::Nowhere,
+            false => Remembering::Selection(selection.clone()),
+        };
+        self.collect(dependency, value, memory);
     }
 
     fn snapshot(&mut self) -> &dyn Snapshot {

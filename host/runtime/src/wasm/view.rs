@@ -53,6 +53,16 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
         namespace: Option<&str>,
         label_selector: &str,
     ) -> Result<Arc<Selection>, String>;
+    /// Returns the same, or what this function last returned for it while there was an object.
+    /// Returns an error if the selector is malformed.
+    fn find_last_known(
+        &self,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
+        self.find(lookup, namespace, label_selector)
+    }
     /// Returns the number of objects that a lookup covers.
     fn count(&self, _lookup: &LookupSpec) -> usize {
         0
