@@ -12,6 +12,9 @@ use super::moves::Name;
 use super::play::Life;
 use super::run::Run;
 
+/// By then the API server has answered what a lost connection makes a store ask.
+const ANSWERED: Duration = Duration::from_secs(5);
+
 impl Life {
     /// Compares what a start without an API server serves with what the model says.
     pub(super) async fn compare(&mut self, begun: Instant) {
@@ -111,7 +114,7 @@ impl Life {
     }
 
     async fn fresh(&self, run: &Run, history: usize, collection: Collection, wanted: u64) {
-        let mut strikes = 0;
+        let mut wrong_since = None;
         loop {
             let before = run.store(collection).await;
             let shown = run.shown(collection).await;
@@ -125,8 +128,9 @@ impl Life {
                 // A view follows its store in a moment.
                 let version = shown.version.to_string();
                 let is_settled = [&before, &after].iter().all(|store| store["resourceVersion"] == version);
-                strikes = if is_settled && !is_right { strikes + 1 } else { 0 };
-                if strikes > 5 {
+                if !is_settled || is_right {
+                    wrong_since = None;
+                } else if wrong_since.get_or_insert_with(Instant::now).elapsed() > ANSWERED {
                     run.fail(&format!("{collection:?} of another history are served as fresh: {shown:?}, {after}"));
                 }
             }
