@@ -198,6 +198,37 @@ async fn the_annotation_of_the_node_counts_while_the_configuration_is_refused() 
 }
 
 #[tokio::test]
+async fn a_filter_that_is_removed_while_the_labels_leave_it_out_does_not_come_back_by_them() {
+    let server = edge().await;
+    let here = ", nodes: {pools: [hangzhou]}";
+    let weir = setup(&server, &discard(here)).start_ready().await;
+    let mut events = watch(&weir, &NOT_SHOP).await;
+    let pool = |name: &'static str| {
+        server.store().edit("v1", "Node", "", "edge-a", |node| {
+            node["metadata"]["labels"]["apps.openyurt.io/nodepool"] = name.into();
+        });
+    };
+    let refusals = async |more: f64| {
+        let refused = "weir_reloads_total{result=\"refused\"}";
+        let before = weir.metric(refused).await;
+        while weir.metric(refused).await < before + more {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let missing = "  - {name: missing, module: missing.wasm}\n";
+    weir.put_filters(&format!("{}{missing}", discard(here)));
+    weir.logged("configuration refused").await;
+    pool("beijing");
+    assert_eq!(events.next_named().await, "ADDED shop");
+    refusals(1.0).await;
+    weir.put_filters(&format!("filters:\n{missing}"));
+    refusals(2.0).await;
+    pool("hangzhou");
+    refusals(2.0).await;
+    assert_eq!(proxy(&weir).names(SERVICES).await, ALL);
+}
+
+#[tokio::test]
 async fn filters_that_the_node_had_off_from_the_start_hold_once_it_has_them_on() {
     let server = edge().await;
     annotate_node(&server, Some("off"));

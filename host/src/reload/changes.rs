@@ -58,9 +58,14 @@ pub(super) struct TurnedOff {
 }
 
 impl Tried {
+    /// Whether these entries are all among those that were tried.
+    fn has_all(&self, entries: &[FilterEntry]) -> bool {
+        entries.iter().all(|entry| self.entries.contains(entry))
+    }
+
     /// The filters that a configuration removes, if it does nothing else.
     fn removed(&self, entries: &[FilterEntry]) -> Vec<FilterName> {
-        if !entries.iter().all(|entry| self.entries.contains(entry)) {
+        if !self.has_all(entries) {
             return Vec::new();
         }
         let names = self.entries.iter().map(|entry| &entry.name);
@@ -68,8 +73,8 @@ impl Tried {
     }
 }
 
-fn is_named(configuration: &Configuration, name: &FilterName) -> bool {
-    configuration.filters.iter().any(|entry| entry.name == *name)
+pub(super) fn is_named(configuration: &Configuration, name: &str) -> bool {
+    configuration.filters.iter().any(|entry| entry.name.as_str() == name)
 }
 
 /// The other filters.
@@ -146,7 +151,7 @@ impl Changes {
         let mut removed = if is_off { Vec::new() } else { tried.removed(&here.filters) };
         let stays = if is_off { Vec::new() } else { without(&active, &removed) };
         if stays.len() < active.len() {
-            removed.retain(|name| !is_named(&configuration, name));
+            removed.retain(|name| !is_named(&configuration, name.as_str()));
             return Effect::Off(TurnedOff { configuration: here, left_out, stays, removed });
         }
         let is_wanted = |module: &ModuleSource| here.filters.iter().any(|entry| entry.module == *module);
@@ -183,9 +188,10 @@ impl Reloader {
             let loading = last.loading.clone();
             std::mem::replace(&mut *last, Tried { entries: tried.filters.clone(), loading })
         };
-        let mut removed = former.removed(&tried.filters);
-        removed.retain(|name| !is_named(configuration, name));
-        kept.held.forget(&removed);
+        if former.has_all(&tried.filters) {
+            // Also one that the Node leaves out at present.
+            kept.held.keep_named(configuration);
+        }
     }
 
     /// Follows the files of a configuration.

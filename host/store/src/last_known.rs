@@ -107,6 +107,14 @@ impl LastKnown {
     fn note_known(&self, key: Box<str>, version: u64, known: Known) {
         let mut state = self.lock();
         let read = state.next_read();
+        if known.bytes() > LARGEST {
+            // What it was when it was smaller is not what was last known.
+            if state.objects.remove(&key).is_some() {
+                tracing::warn!(object = %key, limit = LARGEST, "looked-up object is too large to be kept, filters go on without it once it is gone");
+                self.write(&state);
+            }
+            return;
+        }
         if let Some(entry) = state.objects.get_mut(&key) {
             entry.read = read;
             if std::mem::take(&mut entry.stands_in) {
@@ -120,14 +128,12 @@ impl LastKnown {
             if !is_new {
                 return;
             }
-        } else if known.bytes() <= LARGEST {
+        } else {
             if state.objects.len() >= OBJECTS {
                 let oldest = state.objects.iter().min_by_key(|(_, entry)| entry.read).map(|(key, _)| key.clone());
                 oldest.and_then(|oldest| state.objects.remove(&oldest));
             }
             state.objects.insert(key, Entry { known, version, read, stands_in: false });
-        } else {
-            return;
         }
         self.write(&state);
     }
@@ -253,10 +259,13 @@ fn object_key(lookup: &LookupSpec, namespace: &str, name: &str) -> Box<str> {
     format!("{} {namespace}{separator}{name}{}", lookup.resource, content(lookup)).into()
 }
 
-/// Identifies a selection likewise.
+/// Identifies a selection likewise. It is one of what the lookup covers.
 fn selection_key(lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> Box<str> {
     let (namespace, separator) = (namespace.unwrap_or_default(), if namespace.is_some() { "/" } else { "" });
-    format!("{} {namespace}{separator}?{label_selector}{}", lookup.resource, content(lookup)).into()
+    let declared = lookup.label_selector.as_deref().or(lookup.name.as_deref());
+    let declared = declared.filter(|declared| *declared != label_selector).map(|declared| format!(" of {declared}"));
+    let declared = declared.unwrap_or_default();
+    format!("{} {namespace}{separator}?{label_selector}{declared}{}", lookup.resource, content(lookup)).into()
 }
 
 fn content(lookup: &LookupSpec) -> &'static str {
@@ -331,5 +340,7 @@ mod tests {
         assert!(known.get(&lookup, "", "0").is_none() && known.get(&lookup, "", "1").is_some());
         known.note(&lookup, "", "large", 1, &object(&"x".repeat(LARGEST)));
         assert!(known.get(&lookup, "", "large").is_none());
+        known.note(&lookup, "", "1", 2, &object(&"x".repeat(LARGEST)));
+        assert!(known.get(&lookup, "", "1").is_none(), "neither as it was nor as it is");
     }
 }

@@ -120,7 +120,11 @@ impl Life {
             let shown = run.shown(collection).await;
             let after = run.store(collection).await;
             let is_fresh = |store: &Value| store["state"] == "synced";
-            if let Some(shown) = shown.filter(|_| is_fresh(&before) && is_fresh(&after)) {
+            let shown = shown.filter(|_| is_fresh(&before) && is_fresh(&after));
+            if shown.is_none() {
+                wrong_since = None;
+            }
+            if let Some(shown) = shown {
                 let is_right = self.site.histories.is_state(history, collection, &shown);
                 if is_right && shown.version >= wanted {
                     return;

@@ -126,10 +126,8 @@ impl Scope {
             SelectionRead::Count => Observed::Number(objects.len() as u64),
             SelectionRead::At(index) => {
                 let Some(object) = objects.get(*index as usize).cloned() else { return Ok(Observed::Nothing) };
-                let hit = match hit.last_known {
-                    true => self.lookups.as_last_known(hit, object)?,
-                    false => LookupHit { object, lookup: hit.lookup.clone(), last_known: false },
-                };
+                let of = hit.last_known.then(|| Arc::new(hit.clone()));
+                let hit = LookupHit { object, lookup: hit.lookup.clone(), last_known: false, of };
                 Observed::Hit(self.hits.put(hit)?)
             }
             SelectionRead::Column(at) => {

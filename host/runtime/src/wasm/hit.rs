@@ -12,10 +12,12 @@ pub(super) struct LookupHit {
     pub(super) lookup: Arc<LookupSpec>,
     /// It may be the object as it was last known.
     pub(super) last_known: bool,
+    /// The selection that it is of, if that may be the one that was last known.
+    pub(super) of: Option<Arc<SelectionHit>>,
 }
 
 /// A selection, and the lookup that made it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct SelectionHit {
     pub(super) selection: Arc<Selection>,
     pub(super) lookup: Arc<LookupSpec>,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wasmtime::Result;
-use weir_document::{CachedObject, Document, Path};
+use weir_document::{Document, Path};
 use weir_kube::{GroupResource, InterfaceAddress, LookupSpec, Presence};
 
 use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
@@ -77,7 +77,7 @@ impl LookupContext {
             self.collect(dependency, 0, Remembering::Nowhere);
             return Ok(None);
         };
-        let hit = LookupHit { object, lookup: lookup.clone(), last_known: false };
+        let hit = LookupHit { object, lookup: lookup.clone(), last_known: false, of: None };
         self.depend(&hit, None);
         Ok(Some(hit))
     }
@@ -104,7 +104,7 @@ impl LookupContext {
         let (namespace, name) = (namespace.map(Into::into), name.into());
         let dependency = Dependency::LastKnown { lookup: lookup.clone(), namespace, name, at: None };
         self.collect(dependency, u64::from(object.is_some()), Remembering::Nowhere);
-        Ok(object.map(|object| LookupHit { object, lookup: lookup.clone(), last_known: true }))
+        Ok(object.map(|object| LookupHit { object, lookup: lookup.clone(), last_known: true, of: None }))
     }
 
     /// Returns the object that another one names at a path: in the same namespace, else a cluster-scoped object.
@@ -141,16 +141,6 @@ impl LookupContext {
         Ok(hit)
     }
 
-    /// Returns an object of a selection that may be the one that was last known.
-    pub(super) fn as_last_known(&mut self, of: &SelectionHit, object: Arc<CachedObject>) -> Result<LookupHit> {
-        let document = object.document();
-        let (namespace, name) = (document.namespace()?, document.name()?);
-        // What is read of it is read again so.
-        let known = self.snapshot().last_known(&of.lookup, namespace.as_deref(), &name);
-        drop((namespace, name));
-        Ok(LookupHit { object: known.unwrap_or(object), lookup: of.lookup.clone(), last_known: true })
-    }
-
     /// Returns the node's addresses.
     pub(super) fn addresses(&mut self) -> Arc<[InterfaceAddress]> {
         let addresses = self.snapshot().addresses();
@@ -160,6 +150,9 @@ impl LookupContext {
 
     /// Adds a dependency on the value at a path of an object, or on its existence.
     pub(super) fn depend(&mut self, hit: &LookupHit, at: Option<&Path>) {
+        if let Some(of) = &hit.of {
+            return self.depend_on_all(of, at);
+        }
         // The mark of an object stands for dependencies on the object itself.
         if !hit.last_known && hit.object.is_marked(at, self.mark) {
             return;

@@ -349,7 +349,7 @@ impl DiskCache {
                     return Some(found);
                 }
                 // Who has the state verifies the file, perhaps. Otherwise that is for this one: to open the file is to write to it.
-                let is_free = cache.state.try_lock().map(|state| drop(state.verify_first())).is_ok();
+                let is_free = cache.state.try_lock().map(|state| state.verify_first()).is_ok();
                 if is_free || cache.reading.wait() {
                     match beside(&cache.reading) {
                         Some(found) => return Some(found),

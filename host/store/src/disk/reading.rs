@@ -57,6 +57,8 @@ enum Source {
     Unopened,
     /// There is none.
     Empty,
+    /// It does not fit, and neither does another one.
+    NoneFits,
     /// It is not verified yet, or does not fit, and this one does, which was set aside.
     Unverified(Database),
     /// It does not fit. This one does, and will be in its place: it waits for the disk, which may be slow.
@@ -131,7 +133,7 @@ impl Reading {
         let source = self.open_unverified();
         self.put_source(match source {
             (Source::Unverified(database), true) => Source::Replacing(database),
-            (Source::Empty, _) => Source::Empty,
+            (Source::Empty, _) => Source::NoneFits,
             (source, _) => {
                 source.close();
                 Source::Damaged
@@ -175,7 +177,7 @@ impl Reading {
 
     /// Whether nobody has tried to verify the file yet.
     pub(super) fn is_unverified(&self) -> bool {
-        !matches!(*lock(&self.source), Source::Verified(_) | Source::Replacing(_) | Source::Damaged)
+        matches!(*lock(&self.source), Source::Unopened | Source::Empty | Source::Unverified(_) | Source::Unreadable)
     }
 
     /// Waits a moment for the file to be verified. Returns whether it is, or cannot be.
@@ -240,7 +242,7 @@ impl Reading {
                 Readable { database: database.clone(), is_verified: false }
             }
             Source::Verified(database) => Readable { database: database.clone(), is_verified: true },
-            Source::Empty => return Some(None),
+            Source::Empty | Source::NoneFits => return Some(None),
             Source::Unopened | Source::Unreadable | Source::Damaged => return None,
         };
         drop(source);

@@ -162,14 +162,9 @@ impl DiskState {
         let opened = match self.damage.take() {
             Some(error) => Err(error),
             None => {
-                let opened = match self.verify_first() {
-                    // It is not opened to be written: each write may take long.
-                    Some(Err(error)) if error.is_misfit() => Err(error),
-                    verified => {
-                        let is_verified = matches!(verified, Some(Ok(())));
-                        recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified)
-                    }
-                };
+                let is_verified = self.verify_first();
+                // Also one that does not fit: another process may use it, which this alone tells.
+                let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified);
                 opened.inspect_err(|error| self.report(&self.config.file_name(), error))
             }
         };
@@ -212,17 +207,17 @@ impl DiskState {
     }
 
     /// Verifies the file before it is opened to be written: what is read must not wait for a disk that is slow to write, or
-    /// hangs. `None`: that was done.
-    pub(super) fn verify_first(&self) -> Option<Result<(), DiskError>> {
+    /// hangs. Returns whether that has succeeded.
+    pub(super) fn verify_first(&self) -> bool {
         if self.closed || !self.reading.is_unverified() {
-            return None;
+            return false;
         }
         let verified = recovery::verify(&self.config, &self.metrics, self.confirmed.as_deref());
         match &verified {
             Ok(database) => self.reading.read_from(database),
             Err(_) => self.reading.not_verified(),
         }
-        Some(verified.map(drop))
+        verified.is_ok()
     }
 
     /// Opens the file to read from it. Nothing that shows then is done anything about before it can be written.

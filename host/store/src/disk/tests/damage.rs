@@ -133,7 +133,12 @@ fn a_file_that_another_process_uses_is_left_alone() {
     let mut second = open(folder.path());
     assert!(second.load(&name("services"), Confidentiality::Plain).is_none());
     assert_eq!((errors(&second, "locked"), errors(&second, "damaged")), (1, 0));
-    drop((first, second));
+    // Not even one that does not fit is set aside then.
+    let config = DiskConfig { node_name: "other".to_owned(), ..second.config.clone() };
+    let mut other = open_with(config);
+    assert!(other.load(&name("services"), Confidentiality::Plain).is_none());
+    assert_eq!((errors(&other, "locked"), errors(&other, "node")), (1, 0));
+    drop((first, second, other));
     assert_eq!(model(&reread(folder.path(), "services").unwrap()), models[0]);
 }
 
