@@ -23,6 +23,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("process/src/watched_files.rs", "files", "files that the configuration names"),
     ("process/src/watched_files.rs", "folders", "folders that the configuration names"),
     ("src/reload/changes.rs", "entries", "the filters of the configuration"),
+    ("src/reload/changes.rs", "named", "the filters of the configuration"),
     ("src/proxy/server/tls.rs", "client_ca", "a file that the configuration names"),
     ("src/proxy/server/certificate_info.rs", "names", "the certificate names them"),
     ("src/view/registry.rs", "named", "the configuration names them"),

@@ -34,6 +34,8 @@ pub struct LastTried(Arc<Mutex<Tried>>);
 pub(super) struct Tried {
     /// The filters of the configuration that are for this node.
     pub(super) entries: Vec<FilterEntry>,
+    /// All that it names, also what the Node leaves out.
+    named: Vec<FilterName>,
     /// The module that is being loaded.
     pub(super) loading: Option<ModuleSource>,
 }
@@ -73,8 +75,8 @@ impl Tried {
     }
 }
 
-pub(super) fn is_named(configuration: &Configuration, name: &str) -> bool {
-    configuration.filters.iter().any(|entry| entry.name.as_str() == name)
+fn is_named(configuration: &Configuration, name: &FilterName) -> bool {
+    configuration.filters.iter().any(|entry| entry.name == *name)
 }
 
 /// The other filters.
@@ -151,7 +153,7 @@ impl Changes {
         let mut removed = if is_off { Vec::new() } else { tried.removed(&here.filters) };
         let stays = if is_off { Vec::new() } else { without(&active, &removed) };
         if stays.len() < active.len() {
-            removed.retain(|name| !is_named(&configuration, name.as_str()));
+            removed.retain(|name| !is_named(&configuration, name));
             return Effect::Off(TurnedOff { configuration: here, left_out, stays, removed });
         }
         let is_wanted = |module: &ModuleSource| here.filters.iter().any(|entry| entry.module == *module);
@@ -186,11 +188,13 @@ impl Reloader {
         let former = {
             let mut last = self.tried.lock();
             let loading = last.loading.clone();
-            std::mem::replace(&mut *last, Tried { entries: tried.filters.clone(), loading })
+            let named = configuration.filters.iter().map(|entry| entry.name.clone()).collect();
+            std::mem::replace(&mut *last, Tried { entries: tried.filters.clone(), named, loading })
         };
         if former.has_all(&tried.filters) {
-            // Also one that the Node leaves out at present.
-            kept.held.keep_named(configuration);
+            let mut removed = former.named;
+            removed.retain(|name| !is_named(configuration, name));
+            kept.held.forget(&removed);
         }
     }
 
@@ -237,7 +241,7 @@ mod tests {
         let SourceState::Valid(configuration) = &*state.borrow() else { panic!("it is valid") };
         let tried = LastTried::default();
         let entries = configuration.filters.clone();
-        *tried.lock() = Tried { loading: Some(entries[1].module.clone()), entries };
+        *tried.lock() = Tried { loading: Some(entries[1].module.clone()), entries, named: Vec::new() };
         let source = ConfigSource::ConfigMap { namespace: "n".to_owned(), name: "n".to_owned() };
         let changes = Changes { source, files: WatchedFiles::default(), state: states, node: nodes };
         Situation { changes, tried, state: state.clone(), node, serving: watch::channel(Serving::Unknown).1 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::changes::{is_named, without};
+use super::changes::without;
 use super::last_good::SourcedConfiguration;
 use super::selection::{all_off, still_selected};
 use super::{Kept, Reloader};
@@ -38,13 +38,6 @@ impl Held {
     pub(super) fn forget(&mut self, names: &[FilterName]) {
         if let Some(filters) = &mut self.filters {
             *filters = without(filters, names);
-        }
-    }
-
-    /// Forgets the filters that a configuration does not name.
-    pub(super) fn keep_named(&mut self, configuration: &Configuration) {
-        if let Some(filters) = &mut self.filters {
-            filters.retain(|filter| is_named(configuration, filter.name()));
         }
     }
 

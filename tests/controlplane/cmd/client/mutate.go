@@ -260,7 +260,7 @@ func (m *mutator) custom(ctx context.Context, resource schema.GroupVersionResour
 ) error {
 	all := m.untyped.Resource(resource)
 	// What a filter makes of a pool that is gone depends on what it was when the filter read it last.
-	if m.IntN(6) == 0 && resource != poolResource {
+	if m.IntN(6) == 0 && resource != poolResource && !strings.HasSuffix(object.GetName(), firstBucket) {
 		return all.Delete(ctx, object.GetName(), meta.DeleteOptions{})
 	}
 	is, err := all.Get(ctx, object.GetName(), meta.GetOptions{})
@@ -293,6 +293,9 @@ func (m *mutator) pool(ctx context.Context) error {
 	return m.custom(ctx, poolResource, object, "status")
 }
 
+// How the name of a bucket ends that stays.
+const firstBucket = "-first-bucket"
+
 func (m *mutator) bucket(ctx context.Context) error {
 	nodes := m.nodeNames()
 	for i, name := range nodes {
@@ -301,8 +304,14 @@ func (m *mutator) bucket(ctx context.Context) error {
 	object := &unstructured.Unstructured{Object: map[string]any{"nodes": nodes}}
 	object.SetAPIVersion("apps.openyurt.io/v1alpha1")
 	object.SetKind("NodeBucket")
-	object.SetName(fmt.Sprintf("%s-bucket-%d", space, m.IntN(4)))
-	object.SetLabels(map[string]string{bucketLabel: pickOf(m, m.pools...)})
+	// The first bucket of a pool stays where it is, the others come to it, move and go.
+	pool := pickOf(m, m.pools...)
+	object.SetName(pool + firstBucket)
+	_, err := m.untyped.Resource(bucketResource).Get(ctx, pool+firstBucket, meta.GetOptions{})
+	if err == nil && m.IntN(4) != 0 {
+		object.SetName(fmt.Sprintf("%s-bucket-%d", space, m.IntN(4)))
+	}
+	object.SetLabels(map[string]string{bucketLabel: pool})
 	return m.custom(ctx, bucketResource, object)
 }
 
