@@ -1,6 +1,6 @@
 //! Roll-out: observed filters, filters of some nodes, the kill switch, and filters that are taken back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_apiserver::{ApiServer, Enforce};
@@ -49,6 +49,22 @@ fn annotate_node(server: &ApiServer, value: Option<&str>) {
     server.store().edit("v1", "Node", "", "edge-a", |node| {
         node["metadata"]["annotations"] = value.map_or(Value::Null, |value| json!({"weir.dev/filters": value}));
     });
+}
+
+fn put_in_pool(server: &ApiServer, pool: &str) {
+    server.store().edit("v1", "Node", "", "edge-a", |node| {
+        node["metadata"]["labels"]["apps.openyurt.io/nodepool"] = pool.into();
+    });
+}
+
+/// Waits until the configuration is refused so many times more after a change.
+async fn refused_again(weir: &Daemon, more: f64, change: impl FnOnce()) {
+    let refused = "weir_reloads_total{result=\"refused\"}";
+    let before = weir.metric(refused).await;
+    change();
+    while weir.metric(refused).await < before + more {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 #[tokio::test]
@@ -101,15 +117,10 @@ async fn a_filter_is_active_on_the_nodes_that_it_selects_and_follows_their_label
     let mut events = watch(&weir, &ALL).await;
     let state = weir.filter("discardcloudservice").await["state"].clone();
     assert_eq!(state, "not on this node: its `nodes` do not select it");
-    let pool = |name: &'static str| {
-        server.store().edit("v1", "Node", "", "edge-a", |node| {
-            node["metadata"]["labels"]["apps.openyurt.io/nodepool"] = name.into();
-        });
-    };
-    pool("beijing");
+    put_in_pool(&server, "beijing");
     assert_eq!(events.next_named().await, "DELETED shop");
     assert_eq!(weir.filter("discardcloudservice").await["state"], "live");
-    pool("hangzhou");
+    put_in_pool(&server, "hangzhou");
     assert_eq!(events.next_named().await, "ADDED shop");
     weir.put_filters(&discard(", nodes: {labelSelector: 'kubernetes.io/hostname in (edge-a, edge-b)'}"));
     assert_eq!(events.next_named().await, "DELETED shop");
@@ -176,11 +187,7 @@ async fn the_annotation_of_the_node_counts_while_the_configuration_is_refused() 
         assert_eq!(events.next_named().await, "DELETED shop", "what held before holds again: {refused}");
         if refused == missing {
             // It is tried again, and holds on.
-            let retried = "weir_reloads_total{result=\"refused\"}";
-            let before = weir.metric(retried).await;
-            while weir.metric(retried).await < before + 1.0 {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            }
+            refused_again(&weir, 1.0, || {}).await;
             assert_eq!(proxy(&weir).names(SERVICES).await, NOT_SHOP);
         }
     }
@@ -188,12 +195,7 @@ async fn the_annotation_of_the_node_counts_while_the_configuration_is_refused() 
     weir.put_filters("filters: [{name: missing, module: missing.wasm}]");
     annotate_node(&server, Some("off"));
     assert_eq!(events.next_named().await, "ADDED shop");
-    let refused = "weir_reloads_total{result=\"refused\"}";
-    let before = weir.metric(refused).await;
-    annotate_node(&server, None);
-    while weir.metric(refused).await < before + 2.0 {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    refused_again(&weir, 2.0, || annotate_node(&server, None)).await;
     assert_eq!(proxy(&weir).names(SERVICES).await, ALL);
 }
 
@@ -203,28 +205,16 @@ async fn a_filter_that_is_removed_while_the_labels_leave_it_out_does_not_come_ba
     let here = ", nodes: {pools: [hangzhou]}";
     let weir = setup(&server, &discard(here)).start_ready().await;
     let mut events = watch(&weir, &NOT_SHOP).await;
-    let pool = |name: &'static str| {
-        server.store().edit("v1", "Node", "", "edge-a", |node| {
-            node["metadata"]["labels"]["apps.openyurt.io/nodepool"] = name.into();
-        });
-    };
-    let refusals = async |more: f64| {
-        let refused = "weir_reloads_total{result=\"refused\"}";
-        let before = weir.metric(refused).await;
-        while weir.metric(refused).await < before + more {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-    };
     let missing = "  - {name: missing, module: missing.wasm}\n";
     weir.put_filters(&format!("{}{missing}", discard(here)));
     weir.logged("configuration refused").await;
-    pool("beijing");
+    put_in_pool(&server, "beijing");
     assert_eq!(events.next_named().await, "ADDED shop");
-    refusals(1.0).await;
+    refused_again(&weir, 1.0, || {}).await;
     weir.put_filters(&format!("filters:\n{missing}"));
-    refusals(2.0).await;
-    pool("hangzhou");
-    refusals(2.0).await;
+    refused_again(&weir, 2.0, || {}).await;
+    put_in_pool(&server, "hangzhou");
+    refused_again(&weir, 2.0, || {}).await;
     assert_eq!(proxy(&weir).names(SERVICES).await, ALL);
 }
 

@@ -180,9 +180,8 @@ impl PoolMembers {
     }
 
     /// Returns the members. Returns none if the node is in no pool or the pool does not exist. An existing pool may
-    /// have no members. A pool without its NodePool or NodeBuckets keeps its last
-    /// members. It is an error if the daemon cannot see whether
-    /// the pool exists.
+    /// have no members. A pool without its NodePool or NodeBuckets keeps its last members. It is an error if the
+    /// daemon cannot see whether the pool exists.
     pub fn get(&self) -> Result<Option<Rc<PoolNodes>>, Error> {
         match self.pool.name()? {
             Some(pool) => self.of(&pool),
@@ -200,13 +199,14 @@ impl PoolMembers {
             PoolSource::NodeLabels => (NODES, POOL_LABEL, &NODE_NAME),
         };
         let selector = format!("{label}={pool}");
-        let found = match self.source {
+        let is_of_nodes = matches!(self.source, PoolSource::NodeLabels);
+        let found = match is_of_nodes {
             // Nodes that are gone have no endpoints.
-            PoolSource::NodeLabels => cluster::find(resource, None, &selector),
-            _ => cluster::find_last_known(resource, None, &selector),
+            true => cluster::find(resource, None, &selector),
+            false => cluster::find_last_known(resource, None, &selector),
         };
         // The local Node's label has named the pool, also if the Node is gone.
-        let is_member = matches!(self.source, PoolSource::NodeLabels) && self.pool.fixed.is_none();
+        let is_member = is_of_nodes && self.pool.fixed.is_none();
         let local = is_member.then_some(self.pool.node.as_str());
         if found.count() == 0 {
             let unknown = absent(resource, pool)?;

@@ -107,14 +107,6 @@ impl LastKnown {
     fn note_known(&self, key: Box<str>, version: u64, known: Known) {
         let mut state = self.lock();
         let read = state.next_read();
-        if known.bytes() > LARGEST {
-            // What it was when it was smaller is not what was last known.
-            if state.objects.remove(&key).is_some() {
-                tracing::warn!(object = %key, limit = LARGEST, "looked-up object is too large to be kept, filters go on without it once it is gone");
-                self.write(&state);
-            }
-            return;
-        }
         if let Some(entry) = state.objects.get_mut(&key) {
             entry.read = read;
             if std::mem::take(&mut entry.stands_in) {
@@ -123,17 +115,25 @@ impl LastKnown {
             if entry.version > version || entry.known.is(&known) {
                 return;
             }
-            let is_new = !entry.known.has_the_bytes_of(&known);
-            (entry.known, entry.version) = (known, version);
-            if !is_new {
-                return;
+            if known.bytes() <= LARGEST {
+                let is_new = !entry.known.has_the_bytes_of(&known);
+                (entry.known, entry.version) = (known, version);
+                if !is_new {
+                    return;
+                }
+            } else {
+                // What it was when it was smaller is not what was last known.
+                tracing::warn!(object = %key, limit = LARGEST, "looked-up object is too large to be kept, filters go on without it once it is gone");
+                state.objects.remove(&key);
             }
-        } else {
+        } else if known.bytes() <= LARGEST {
             if state.objects.len() >= OBJECTS {
                 let oldest = state.objects.iter().min_by_key(|(_, entry)| entry.read).map(|(key, _)| key.clone());
                 oldest.and_then(|oldest| state.objects.remove(&oldest));
             }
             state.objects.insert(key, Entry { known, version, read, stands_in: false });
+        } else {
+            return;
         }
         self.write(&state);
     }

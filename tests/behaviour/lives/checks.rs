@@ -120,11 +120,7 @@ impl Life {
             let shown = run.shown(collection).await;
             let after = run.store(collection).await;
             let is_fresh = |store: &Value| store["state"] == "synced";
-            let shown = shown.filter(|_| is_fresh(&before) && is_fresh(&after));
-            if shown.is_none() {
-                wrong_since = None;
-            }
-            if let Some(shown) = shown {
+            if let Some(shown) = shown.filter(|_| is_fresh(&before) && is_fresh(&after)) {
                 let is_right = self.site.histories.is_state(history, collection, &shown);
                 if is_right && shown.version >= wanted {
                     return;
@@ -137,6 +133,8 @@ impl Life {
                 } else if wrong_since.get_or_insert_with(Instant::now).elapsed() > ANSWERED {
                     run.fail(&format!("{collection:?} of another history are served as fresh: {shown:?}, {after}"));
                 }
+            } else {
+                wrong_since = None;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

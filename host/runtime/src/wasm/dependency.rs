@@ -118,11 +118,7 @@ impl Dependency {
                 snapshot.presence(lookup, namespace.as_deref(), name).number()
             }
             Self::Selection { lookup, namespace, label_selector, last_known, at } => {
-                let found = match last_known {
-                    true => snapshot.find_last_known(lookup, namespace.as_deref(), label_selector),
-                    false => snapshot.find(lookup, namespace.as_deref(), label_selector),
-                };
-                match (found, at) {
+                match (snapshot.find_as(*last_known, lookup, namespace.as_deref(), label_selector), at) {
                     (Ok(selection), Some(at)) => selection.value(at),
                     (Ok(selection), None) => selection.identity(),
                     (Err(_), _) => UNREADABLE,

@@ -129,12 +129,8 @@ impl LookupContext {
         let lookup = declared.covering(None)?;
         let snapshot = self.snapshot();
         let objects = snapshot.objects_to_read(lookup, namespace, label_selector);
-        let find = || match last_known {
-            true => snapshot.find_last_known(lookup, namespace, label_selector),
-            false => snapshot.find(lookup, namespace, label_selector),
-        };
-        let selection =
-            long_work::over(objects, find).map_err(|reason| Refusal::Selector(label_selector.to_owned(), reason))?;
+        let selection = long_work::over(objects, || snapshot.find_as(last_known, lookup, namespace, label_selector))
+            .map_err(|reason| Refusal::Selector(label_selector.to_owned(), reason))?;
         let (namespace, label_selector) = (namespace.map(Into::into), label_selector.into());
         let hit = SelectionHit { selection, lookup: lookup.clone(), namespace, label_selector, last_known };
         self.depend_on_all(&hit, None);

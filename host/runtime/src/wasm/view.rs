@@ -76,5 +76,21 @@ pub trait Snapshot: Send + Sync + fmt::Debug {
     fn addresses(&self) -> Arc<[InterfaceAddress]>;
 }
 
+impl dyn Snapshot + '_ {
+    /// Calls [`Snapshot::find_last_known`] or [`Snapshot::find`].
+    pub(super) fn find_as(
+        &self,
+        last_known: bool,
+        lookup: &LookupSpec,
+        namespace: Option<&str>,
+        label_selector: &str,
+    ) -> Result<Arc<Selection>, String> {
+        match last_known {
+            true => self.find_last_known(lookup, namespace, label_selector),
+            false => self.find(lookup, namespace, label_selector),
+        }
+    }
+}
+
 /// Keeps the lookups of a filter up to date until it is dropped.
 pub trait LookupSubscription: Send + Sync + fmt::Debug {}

@@ -34,6 +34,28 @@ async fn filled(storage: &Arc<MemoryStorage>) -> (Arc<DiskCache>, PersistHandle,
     (cache, handle, followed)
 }
 
+/// No file is opened to be written before the gate opens.
+fn without_writes(mut config: DiskConfig) -> (DiskConfig, Arc<Gate>) {
+    let gate = Arc::new(Gate::default());
+    gate.shut(true);
+    let (opens, passes) = (config.storage.clone(), gate.clone());
+    config.storage = Arc::new(move || {
+        passes.pass();
+        opens()
+    });
+    (config, gate)
+}
+
+/// A cache that runs, and has come to the gate.
+async fn opening(config: DiskConfig, gate: &Arc<Gate>) -> (Arc<DiskCache>, tokio::task::JoinHandle<()>) {
+    let cache = DiskCache::new(config, Arc::default());
+    cache.cluster_unreachable();
+    let running = tokio::spawn(cache.clone().run());
+    let reached = gate.clone();
+    tokio::task::spawn_blocking(move || reached.reached()).await.unwrap();
+    (cache, running)
+}
+
 #[tokio::test]
 async fn reads_are_answered_while_a_commit_hangs() {
     let storage = MemoryStorage::new(Vec::new());
@@ -90,11 +112,7 @@ async fn a_start_reads_before_all_is_verified_or_anything_is_written() {
             }
             opens()
         });
-        let cache = DiskCache::new(config, Arc::default());
-        cache.cluster_unreachable();
-        let running = tokio::spawn(cache.clone().run());
-        let opening = gate.clone();
-        tokio::task::spawn_blocking(move || opening.reached()).await.unwrap();
+        let (cache, running) = opening(config, &gate).await;
         assert_eq!(services(&cache).await, Some(model(&followed.snapshot())), "{is_killed} {is_verified}");
         assert_eq!(text(&cache, "document/x").await.as_deref(), Some("one"));
         let missing = tokio::spawn({
@@ -123,19 +141,8 @@ async fn a_start_reads_before_all_is_verified_or_anything_is_written() {
 #[tokio::test]
 async fn a_first_start_does_not_wait_for_the_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let gate = Arc::new(Gate::default());
-    gate.shut(true);
-    let mut config = DiskConfig::new(&folder.path().join("cache"), "node");
-    let (opens, passes) = (config.storage.clone(), gate.clone());
-    config.storage = Arc::new(move || {
-        passes.pass();
-        opens()
-    });
-    let cache = DiskCache::new(config, Arc::default());
-    cache.cluster_unreachable();
-    let running = tokio::spawn(cache.clone().run());
-    let opening = gate.clone();
-    tokio::task::spawn_blocking(move || opening.reached()).await.unwrap();
+    let (config, gate) = without_writes(DiskConfig::new(&folder.path().join("cache"), "node"));
+    let (cache, running) = opening(config, &gate).await;
     assert!(services(&cache).await.is_none() && text(&cache, "document/x").await.is_none());
     gate.shut(false);
     running.abort();
@@ -156,19 +163,8 @@ async fn a_file_that_was_set_aside_is_read_while_nothing_can_be_written() {
         cache.close().await;
     }
     for node in ["node", "other", "third"] {
-        let gate = Arc::new(Gate::default());
-        gate.shut(true);
-        let mut config = config(node);
-        let (opens, passes) = (config.storage.clone(), gate.clone());
-        config.storage = Arc::new(move || {
-            passes.pass();
-            opens()
-        });
-        let cache = DiskCache::new(config, Arc::default());
-        cache.cluster_unreachable();
-        let running = tokio::spawn(cache.clone().run());
-        let opening = gate.clone();
-        tokio::task::spawn_blocking(move || opening.reached()).await.unwrap();
+        let (config, gate) = without_writes(config(node));
+        let (cache, running) = opening(config, &gate).await;
         let known = node != "third";
         assert_eq!(services(&cache).await, known.then(|| model(&followed.snapshot())), "{node}");
         assert_eq!(text(&cache, "document/x").await.as_deref(), known.then_some(node));
