@@ -45,7 +45,7 @@ impl Node {
     }
 
     fn setup(&self, folder: &Path) -> Setup {
-        setup(&self.link, &folder.join("cache")).flag("--start-wait", "1s")
+        setup(&self.link, &folder.join("cache"))
     }
 
     /// A copy of what is on disk.
@@ -226,8 +226,11 @@ async fn starts_with(node: &mut Node, file: &Path, replacement: Option<Replaceme
     let name = file.display().to_string();
     let is_database = name.contains("watch-cache.redb");
     node.link.down().await;
-    let weir = node.setup(copy.path()).start().await;
-    if replacement.is_none_or(|replacement| replacement.is_usable(is_database)) {
+    let is_usable = replacement.is_none_or(|replacement| replacement.is_usable(is_database));
+    // A daemon that has its modules to compile serves when it has, however busy the machine is.
+    let wait = if is_usable { "60s" } else { "1s" };
+    let weir = node.setup(copy.path()).flag("--start-wait", wait).start().await;
+    if is_usable {
         is_shown(&weir, node, &case).await;
     } else {
         assert_ne!(weir.client("kube-proxy").get(SERVICES).await.status, 200, "{case}");

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -19,6 +20,8 @@ pub struct Link {
     /// Bound, and never listens: while the link is down, nobody else gets the port, and connections are refused.
     _port: TcpSocket,
     server: SocketAddr,
+    /// None while it is down.
+    listener: Option<Arc<TcpListener>>,
     connections: JoinSet<()>,
 }
 
@@ -30,7 +33,7 @@ impl Link {
     pub async fn to(server: &ApiServer) -> Self {
         let port = bound("127.0.0.1:0".parse().unwrap()).unwrap();
         let (address, server) = (port.local_addr().unwrap(), server.address());
-        let mut link = Self { address, _port: port, server, connections: JoinSet::new() };
+        let mut link = Self { address, _port: port, server, listener: None, connections: JoinSet::new() };
         link.up().await;
         link
     }
@@ -46,7 +49,7 @@ impl Link {
         self.server = server.address();
     }
 
-    fn serve(&mut self, listener: TcpListener) {
+    fn serve(&mut self, listener: Arc<TcpListener>) {
         let server = self.server;
         self.connections.spawn(async move {
             let mut open = JoinSet::new();
@@ -61,19 +64,25 @@ impl Link {
 
     /// Ends all connections, and refuses further ones.
     pub async fn down(&mut self) {
+        self.listener = None;
         self.connections.shutdown().await;
     }
 
-    /// Forwards connections again.
+    /// Forwards connections again, and ends those that were not.
     ///
     /// # Panics
     /// Nobody may listen any more.
     pub async fn up(&mut self) {
+        self.connections.shutdown().await;
         let listener = self.listener().await;
         self.serve(listener);
     }
 
-    async fn listener(&self) -> TcpListener {
+    /// The one that there is: a link that changes while it is not down refuses nobody meanwhile.
+    async fn listener(&mut self) -> Arc<TcpListener> {
+        if let Some(listener) = &self.listener {
+            return Arc::clone(listener);
+        }
         let listening = async {
             loop {
                 match bound(self.address).and_then(|socket| socket.listen(1024)) {
@@ -83,7 +92,8 @@ impl Link {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, listening).await.expect("nobody else listens there")
+        let listener = tokio::time::timeout(PATIENCE, listening).await.expect("nobody else listens there");
+        Arc::clone(self.listener.insert(Arc::new(listener)))
     }
 
     /// Connections are neither refused nor answered, as on a link that drops packets.
@@ -91,7 +101,7 @@ impl Link {
     /// # Panics
     /// Nobody may listen any more.
     pub async fn silent(&mut self) {
-        self.down().await;
+        self.connections.shutdown().await;
         let listener = self.listener().await;
         self.connections.spawn(async move {
             let mut open = Vec::new();
