@@ -130,7 +130,8 @@ impl Reloader {
         // Events are there before the first read: they tell whether somebody is writing.
         self.modules.files.begin().await;
         let mut pause = RETRY;
-        // The errors that the log has already. A retry logs only other ones.
+        // The errors that the log has already. What is refused for the same reasons again, by a retry or after a change that has
+        // not mended them, is not logged again.
         let mut logged = Vec::new();
         let rules = match &self.last_good {
             Some(last_good) => Some(ServedRules::read(last_good.disk()).await),
@@ -159,7 +160,6 @@ impl Reloader {
             };
             if has_changed || self.wait(&mut changes, retry, &mut kept).await {
                 pause = RETRY;
-                logged.clear();
             }
         }
     }
@@ -206,6 +206,7 @@ impl Reloader {
                         None => kept.held.is_off(&configuration),
                     }
                     kept.fallback_warnings.clear();
+                    logged.clear();
                     return AttemptResult::Done;
                 }
                 Ok(Activation::TakenBack(error)) => Refusal { errors: vec![error], partial: None, may_pass: false },

@@ -340,6 +340,7 @@ fn options(
         options.restrict_to(name)?;
     }
     options.check_meaning(request.verb == Verb::Watch)?;
+    ListOptions::check_known(query)?;
     Ok(options)
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use http::HeaderValue;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -128,6 +129,21 @@ impl View {
             self.store.want(version);
         }
         reached
+    }
+
+    /// What the API server warns of with each answer for the resource.
+    pub(crate) fn warnings(&self) -> Arc<Vec<HeaderValue>> {
+        self.store.warnings()
+    }
+
+    /// The newest version of the API server, read after this call; `None` if it does not say.
+    pub(crate) async fn newest_version(&self) -> Option<u64> {
+        self.store.newest_version().await
+    }
+
+    /// Whether the view can be brought to a version at once.
+    pub(crate) fn can_reach(&self) -> bool {
+        self.store.can_reach()
     }
 
     /// Changes with every event; `None` until all objects were filtered once.

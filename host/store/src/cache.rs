@@ -12,6 +12,7 @@ mod changed_objects;
 mod check;
 mod collection;
 mod compare;
+mod consistent;
 mod decode;
 mod event;
 mod gaps;
@@ -26,6 +27,7 @@ mod snapshot;
 mod sources;
 mod store_status;
 mod trust;
+mod warnings;
 
 pub use self::check::{CacheDifference, CheckConfig, CheckMetrics};
 pub use self::collection::{Collection, ObjectContent};

@@ -237,6 +237,7 @@ impl Inner {
             store.begin_restore();
         }
         self.spawn(stop.clone(), reflector.check(self.config.check.clone(), id.name().to_string()).run());
+        self.spawn(stop.clone(), reflector.consistent_reads().run());
         let opened =
             |persist| OpenStore { id: id.clone(), store: store.clone(), stop: stop.clone(), stores, _persist: persist };
         let Some(disk) = disk else {

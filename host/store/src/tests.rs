@@ -12,6 +12,7 @@ use super::disk::DiskCache;
 use super::*;
 
 mod check;
+mod consistent;
 mod errors;
 mod lookups;
 mod refused;

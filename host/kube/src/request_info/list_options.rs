@@ -2,10 +2,30 @@
 //!
 //! What is refused here goes to the API server, and gets 400 or 422 while none can be reached.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::query::Query;
 use crate::{FieldSelector, LabelSelector};
+
+/// What a list or a watch may have in its query: `ListOptions`; for how long client-go waits (`timeout`); how JSON is written
+/// (`pretty`); what the rows of a Table hold (`includeObject`); and what servers have ignored since 1.16.
+const KNOWN: [&str; 14] = [
+    "labelSelector",
+    "fieldSelector",
+    "watch",
+    "allowWatchBookmarks",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "timeoutSeconds",
+    "limit",
+    "continue",
+    "sendInitialEvents",
+    "timeout",
+    "pretty",
+    "includeObject",
+    "includeUninitialized",
+];
 
 /// `time.Duration` holds no more seconds.
 const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000;
@@ -40,7 +60,7 @@ pub struct ListOptions {
 #[error("the parameter {parameter} is invalid: {reason}")]
 pub struct OptionsError {
     /// The name of the query parameter.
-    pub parameter: &'static str,
+    pub parameter: Cow<'static, str>,
     /// What is wrong with it.
     pub reason: String,
     /// Who refuses it.
@@ -92,9 +112,8 @@ impl ListOptions {
     /// [`OptionsErrorKind::Contradiction`]
     pub fn validate(&self) -> Result<(), OptionsError> {
         let version_match = self.resource_version_match.as_str();
-        let contradiction = |parameter, reason: &str| {
-            Err(OptionsError { parameter, reason: reason.to_owned(), kind: OptionsErrorKind::Contradiction })
-        };
+        let contradiction =
+            |parameter, reason: &str| Err(OptionsError::new(parameter, reason, OptionsErrorKind::Contradiction));
         let refused = |reason| contradiction("resourceVersionMatch", reason);
         let is_legacy = matches!(self.resource_version.as_str(), "" | "0");
         match (self.watch, version_match, self.send_initial_events) {
@@ -143,6 +162,17 @@ impl ListOptions {
         Ok(())
     }
 
+    /// Checks that a query has only parameters whose meaning is known here: another one may select objects.
+    ///
+    /// # Errors
+    /// [`OptionsErrorKind::Unknown`]
+    pub(crate) fn check_known(query: &Query) -> Result<(), OptionsError> {
+        match query.keys().find(|key| !KNOWN.contains(key)) {
+            Some(key) => Err(OptionsError::unknown(key.to_owned(), "it is not known here")),
+            None => Ok(()),
+        }
+    }
+
     /// Restricts the options to the object that the request names, in its path or by its field selector.
     pub(crate) fn restrict_to(&mut self, name: &str) -> Result<(), OptionsError> {
         if self.fields.is_empty() {
@@ -163,11 +193,15 @@ impl ListOptions {
 
 impl OptionsError {
     pub(crate) fn malformed(parameter: &'static str, reason: impl fmt::Display) -> Self {
-        Self { parameter, reason: reason.to_string(), kind: OptionsErrorKind::Malformed }
+        Self::new(parameter, reason, OptionsErrorKind::Malformed)
     }
 
-    fn unknown(parameter: &'static str, reason: &str) -> Self {
-        Self { parameter, reason: reason.to_owned(), kind: OptionsErrorKind::Unknown }
+    fn unknown(parameter: impl Into<Cow<'static, str>>, reason: &str) -> Self {
+        Self::new(parameter, reason, OptionsErrorKind::Unknown)
+    }
+
+    fn new(parameter: impl Into<Cow<'static, str>>, reason: impl fmt::Display, kind: OptionsErrorKind) -> Self {
+        Self { parameter: parameter.into(), reason: reason.to_string(), kind }
     }
 }
 
@@ -192,7 +226,7 @@ mod tests {
             ("labelSelector=a%3D%3D%3Db", "labelSelector"),
         ] {
             let error = decode(query).unwrap_err();
-            assert_eq!((error.parameter, error.kind), (parameter, OptionsErrorKind::Malformed), "{query}");
+            assert_eq!((&*error.parameter, error.kind), (parameter, OptionsErrorKind::Malformed), "{query}");
         }
         assert_eq!(decode("limit=%2B5&limit=x").unwrap().limit, 5);
         assert_eq!(decode("timeoutSeconds=-1").unwrap().timeout_seconds, Some(-1));
@@ -230,18 +264,36 @@ mod tests {
 
     #[test]
     fn what_weir_reads_otherwise_than_the_server_it_does_not_read() {
-        let check =
-            |query: &str, is_watch| decode(query).unwrap().check_meaning(is_watch).map_err(|error| error.parameter);
+        let check = |query: &str, is_watch| {
+            decode(query).unwrap().check_meaning(is_watch).map_err(|error| error.parameter.into_owned())
+        };
         for version in ["x", "-1", "%2B7", "18446744073709551616", "007", "1.5"] {
-            assert_eq!(check(&format!("resourceVersion={version}"), false), Err("resourceVersion"), "{version}");
+            assert_eq!(check(&format!("resourceVersion={version}"), false), Err("resourceVersion".into()), "{version}");
         }
-        assert_eq!(check("continue=x", true), Err("continue"));
+        assert_eq!(check("continue=x", true), Err("continue".into()));
         for seconds in ["-1", "9223372036854775807", "9223372037"] {
             let query = format!("timeoutSeconds={seconds}");
-            assert_eq!((check(&query, true), check(&query, false)), (Err("timeoutSeconds"), Ok(())), "{seconds}");
+            assert_eq!(
+                (check(&query, true), check(&query, false)),
+                (Err("timeoutSeconds".into()), Ok(())),
+                "{seconds}"
+            );
         }
         for query in ["timeoutSeconds=9223372036", "resourceVersion=0", "resourceVersion=18446744073709551615", ""] {
             assert_eq!(check(query, true), Ok(()), "{query}");
         }
+    }
+    #[test]
+    fn a_parameter_that_is_not_known_here_may_select_objects() {
+        let unknown = |query: &str| {
+            let error = ListOptions::check_known(&Query::parse(query).unwrap()).err()?;
+            assert_eq!(error.kind, OptionsErrorKind::Unknown);
+            Some(error.parameter.into_owned())
+        };
+        let known = KNOWN.map(|key| format!("{key}=1")).join("&");
+        assert_eq!(unknown(&known), None);
+        assert_eq!(unknown(""), None);
+        assert_eq!(unknown(&format!("{known}&shardSelector=x")).as_deref(), Some("shardSelector"));
+        assert_eq!(unknown("Watch=1").as_deref(), Some("Watch"), "keys are case sensitive");
     }
 }

@@ -49,6 +49,11 @@ impl Query {
         self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
+    /// The keys in their order, repeated ones too.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.pairs.iter().map(|(key, _)| key.as_str())
+    }
+
     /// The first value of a key, converted to a boolean as Kubernetes does.
     ///
     /// A missing key, `false` and `0` are false. Any other value is true, also the empty one.

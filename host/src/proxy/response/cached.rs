@@ -5,6 +5,7 @@
 //! gets and lists, too, with a `Warning` header. Other Weirs of the pool read from unfiltered views.
 
 mod bookmark;
+mod fresh;
 mod get;
 mod held_version;
 mod list;
@@ -25,10 +26,10 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
-use weir_kube::{Encoding, ListOptions, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_upstream::CredentialLoan;
 
-use self::start::Start;
+use self::start::{Start, is_consistent};
 use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
@@ -151,7 +152,8 @@ pub(in crate::proxy) async fn respond(
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
     let options = match &resource.options {
         Ok(options) => options,
-        Err(error) if !online && resource.subresource.is_none() => {
+        // What Weir does not understand, the API server may.
+        Err(error) if !online && resource.subresource.is_none() && error.kind != OptionsErrorKind::Unknown => {
             return Some(StatusError::Options(error.clone()).response(Encoding::for_errors(headers)));
         }
         Err(_) => return None,
@@ -225,17 +227,28 @@ async fn read_view(
     if online && read.loan.is_some() && proxy.upstream.has_answered() {
         confirmed(proxy, &view).await?;
     }
+    if online && is_consistent(&read.resource, &read.options) {
+        fresh::is_as_new_as_now(&view).await?;
+    }
+    if let Start::After(version) = read.start
+        && online
+        && fresh::is_of_another_cluster(&view, version).await
+    {
+        return Some(Err(StatusError::Expired("the API server has not reached this version")));
+    }
+    let warnings = view.warnings();
     let response = match read.resource.verb {
         Verb::List => list::list(proxy, &read, &view).await,
         Verb::Watch => Ok(watch::watch(proxy, request, read, view).await?),
         _ => get::get(&read, &view)?,
     };
-    if online {
-        return Some(response);
+    if !online {
+        proxy.metrics.offline_response();
     }
-    proxy.metrics.offline_response();
     Some(response.map(|mut response| {
-        response.headers_mut().insert(header::WARNING, OFFLINE);
+        for warning in warnings.iter().chain((!online).then_some(&OFFLINE)) {
+            response.headers_mut().append(header::WARNING, warning.clone());
+        }
         response
     }))
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::{Semaphore, broadcast};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use weir_upstream::{Connectivity, LentCredential, jitter};
 
 use self::budget::Budget;
@@ -304,28 +304,15 @@ impl StoreCheck {
         version: u64,
         patience: Duration,
     ) -> Option<RedBlackTreeMapSync<StoreKey, Arc<Object>>> {
-        if !self.reaches(version, patience).await {
+        if timeout(patience, self.store.reaches(version)).await.is_err() {
             self.store.want(version);
-            if !self.reaches(version, ASKED_FOR).await {
-                return None;
-            }
+            timeout(ASKED_FOR, self.store.reaches(version)).await.ok()?;
         }
         let (now, end) = self.store.snapshot_and_position();
         let count = usize::try_from(end.checked_sub(position)?).ok()?;
         let events = self.store.events_from(position, count).ok()?;
         let is_exact = now.format == before.format && !self.store.jumped_over(version) && self.store.is_following();
         state_at(before, &events, now.version, version).filter(|_| is_exact)
-    }
-
-    async fn reaches(&self, version: u64, patience: Duration) -> bool {
-        let mut end = self.store.subscribe();
-        let reached = async {
-            while self.store.snapshot().version < version {
-                // The store owns the sender.
-                let _ = end.changed().await;
-            }
-        };
-        tokio::time::timeout(patience, reached).await.is_ok()
     }
 
     /// Whether the API server has other content of an object at the same version, and says so twice: what it converts may be

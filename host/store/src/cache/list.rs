@@ -161,6 +161,7 @@ impl ResourceReflector {
         let mut room = self.max_list().saturating_sub(before);
         let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
         let response = self.client().get(path, self.accept(form), true).await?;
+        self.store.note_warnings(response.headers());
         let received = self.store.received();
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(received.clone());

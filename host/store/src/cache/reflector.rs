@@ -331,6 +331,7 @@ impl ResourceReflector {
             response => response?,
         };
         self.needs_bookmark = false;
+        self.store.note_warnings(response.headers());
         let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();

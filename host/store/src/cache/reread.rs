@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::check::{ApiServer, CheckConfig, StoreCheck};
+use super::consistent::ConsistentReads;
 use super::reflector::ResourceReflector;
 use super::trust::Doubt;
 
@@ -10,16 +11,25 @@ impl ResourceReflector {
     /// Returns what compares the store with the API server. `name` is that of the store.
     #[must_use]
     pub(crate) fn check(&self, config: CheckConfig, name: String) -> StoreCheck {
-        let server = ApiServer {
+        let (store, connectivity, lent) = (self.store.clone(), self.sources.connectivity().clone(), self.lent.clone());
+        StoreCheck { server: self.server(), store, connectivity, lent, name, config }
+    }
+
+    /// Returns what brings the store to the API server's newest version when a reader asks for it.
+    #[must_use]
+    pub(crate) fn consistent_reads(&self) -> ConsistentReads {
+        ConsistentReads { server: self.server(), store: self.store.clone() }
+    }
+
+    fn server(&self) -> ApiServer {
+        ApiServer {
             client: self.sources.api_server().clone(),
             collection: self.collection.clone(),
             encoding: self.encoding,
             timeout: self.timing.response_timeout,
             uplink: self.uplink.clone(),
             received: Arc::default(),
-        };
-        let (store, connectivity, lent) = (self.store.clone(), self.sources.connectivity().clone(), self.lent.clone());
-        StoreCheck { server, store, connectivity, lent, name, config }
+        }
     }
 
     /// Leaves the source of objects that differ from the API server's, and returns whether they are to be read anew.

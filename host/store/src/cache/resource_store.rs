@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 
 use super::compare::discontinuity;
+use super::consistent::NewestVersion;
 use super::event::StoreEvent;
 use super::gaps::{Gaps, deletion_versions};
 use super::history::{History, HistoryGap};
@@ -31,9 +32,6 @@ const MAX_BYTES: usize = 16 << 20;
 /// About the memory of an object beside its bytes: its key, and its place among the others.
 pub(super) const BESIDE: usize = 256;
 
-/// How long a reader waits for a version before the reflector asks for a BOOKMARK.
-const LATE: Duration = Duration::from_millis(500);
-
 /// The objects and recent events of one collection. One reflector writes; any number of readers follow.
 pub struct ResourceStore {
     snapshot: ArcSwap<Snapshot>,
@@ -52,7 +50,9 @@ pub struct ResourceStore {
     received: Arc<Received>,
     gaps: Gaps,
     /// The highest version that a reader waits for.
-    wanted: watch::Sender<u64>,
+    pub(super) wanted: watch::Sender<u64>,
+    pub(super) newest: NewestVersion,
+    pub(super) warnings: ArcSwap<Vec<HeaderValue>>,
     trust: Trust,
     pub(super) room: ListRoom,
 }
@@ -81,6 +81,8 @@ impl ResourceStore {
             received: Arc::default(),
             gaps: Gaps::default(),
             wanted: watch::Sender::new(0),
+            newest: NewestVersion::default(),
+            warnings: ArcSwap::default(),
             trust: Trust::default(),
             room: ListRoom::default(),
         }
@@ -191,31 +193,6 @@ impl ResourceStore {
     #[must_use]
     pub fn jumped_over(&self, version: u64) -> bool {
         self.gaps.contain(version)
-    }
-
-    /// Notes that a reader waits for this version. An API server tells of a version without an event of the collection only once
-    /// a minute.
-    pub fn want(&self, version: u64) {
-        self.wanted.send_if_modified(|wanted| {
-            let is_higher = version > *wanted;
-            *wanted = version.max(*wanted);
-            is_higher
-        });
-    }
-
-    /// Resolves with a version above `asked` that a reader has waited for. Cancel safe.
-    pub(super) async fn late(&self, asked: u64) -> u64 {
-        let mut wanted = self.wanted.subscribe();
-        let is_ahead = |wanted: &u64| *wanted > asked.max(self.snapshot().version);
-        loop {
-            // The store owns the sender.
-            let _ = wanted.wait_for(is_ahead).await;
-            tokio::time::sleep(LATE).await;
-            let version = *wanted.borrow_and_update();
-            if is_ahead(&version) {
-                return version;
-            }
-        }
     }
 
     /// Notes whether the API server refuses the reader of the store. Who follows the store's events is woken: it is kept on disk.
@@ -330,13 +307,18 @@ impl ResourceStore {
             Delta::Remove(_, version) | Delta::Bookmark(version) | Delta::ListEnd(version) => *version,
         });
         deltas.push(Delta::ListEnd(version));
-        self.write(Some(format), deltas);
+        self.write_if(|_| true, Some(format), deltas);
         self.set_synced();
     }
 
     /// Applies events in their order.
     pub(crate) fn apply(&self, deltas: Vec<Delta>) {
-        self.write(None, deltas);
+        self.write_if(|_| true, None, deltas);
+    }
+
+    /// Notes that nothing has changed up to this version, if the objects are these. Returns whether they are.
+    pub(super) fn apply_end(&self, is_same: impl FnOnce(&Snapshot) -> bool, version: u64) -> bool {
+        self.write_if(is_same, None, vec![Delta::ListEnd(version)])
     }
 
     fn reset(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
@@ -351,9 +333,18 @@ impl ResourceStore {
         self.end.send_replace(end);
     }
 
-    fn write(&self, format: Option<ObjectFormat>, deltas: Vec<Delta>) {
+    /// Applies deltas to a store of which this holds. Returns whether it does.
+    fn write_if(
+        &self,
+        holds: impl FnOnce(&Snapshot) -> bool,
+        format: Option<ObjectFormat>,
+        deltas: Vec<Delta>,
+    ) -> bool {
         let mut history = self.history();
         let mut next = Snapshot::clone(&self.snapshot.load());
+        if !holds(&next) {
+            return false;
+        }
         if let Some(format) = format {
             next.format = format;
         }
@@ -373,6 +364,7 @@ impl ResourceStore {
         self.snapshot.store(Arc::new(next));
         drop(history);
         self.end.send_if_modified(|last| std::mem::replace(last, end) != end);
+        true
     }
 
     pub(crate) fn set_synced(&self) {

@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use tokio::time::timeout;
 use weir_kube::{Encoding, Transform, Verb};
 
+use super::fresh::{FRESH, reaches};
 use super::list_memory::ListKey;
 use super::list_writer::{KeptList, ListWriter};
 use super::table::table;
@@ -19,9 +20,6 @@ use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use crate::view::{View, ViewSnapshot};
-
-/// How long a list waits for a version that the view has not reached; as kube-apiserver.
-const FRESH: Duration = Duration::from_secs(3);
 
 /// Answers a list.
 ///
@@ -33,9 +31,7 @@ pub(super) async fn list(
     view: &Arc<View>,
 ) -> Result<Response<ResponseBody>, StatusError> {
     if let Start::NotOlderThan(version) = read.start {
-        let mut changes = view.subscribe();
-        let reached = changes.wait_for(|_| view.has_reached(version));
-        if tokio::time::timeout(FRESH, reached).await.is_err() {
+        if timeout(FRESH, reaches(view, version)).await.is_err() {
             return Err(StatusError::TooLargeVersion { version, current: view.snapshot().version });
         }
     }

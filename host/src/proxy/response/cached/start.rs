@@ -57,6 +57,7 @@ fn offline_list_start(options: &ListOptions) -> Option<Start> {
     })
 }
 
+/// A watch that says nothing of the initial events begins with all objects where it names no version, or 0.
 fn watch_start(options: &ListOptions) -> Option<Start> {
     let version = options.version();
     match (options.send_initial_events, options.resource_version_match.as_str()) {
@@ -68,6 +69,11 @@ fn watch_start(options: &ListOptions) -> Option<Start> {
         (Some(false), "" | "NotOlderThan") => Some(version.map_or(Start::Now, Start::After)),
         _ => None,
     }
+}
+
+/// Whether a watch gets nothing older than what the API server has when the request arrives (KEP-3157). Version 0 is any.
+pub(super) fn is_consistent(resource: &ResourceRequest, options: &ListOptions) -> bool {
+    resource.verb == Verb::Watch && options.resource_version.is_empty()
 }
 
 #[cfg(test)]
@@ -122,22 +128,31 @@ mod tests {
 
     #[test]
     fn watches_start_as_the_api_server_documents() {
-        for (query, start) in [
-            ("", Some(Start::Any)),
-            ("resourceVersion=0", Some(Start::Any)),
-            ("resourceVersion=7", Some(Start::After(7))),
-            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", Some(Start::Any)),
-            (
-                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=7",
-                Some(Start::NotOlderThan(7)),
-            ),
-            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None),
-            ("sendInitialEvents=true", None),
-            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Some(Start::Now)),
-            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", Some(Start::After(7))),
-            ("resourceVersionMatch=NotOlderThan", None),
+        const LIST: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        const EVENTS: &str = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+        for (query, start, is_consistent) in [
+            ("", Some(Start::Any), true),
+            ("resourceVersion=", Some(Start::Any), true),
+            ("resourceVersion=0", Some(Start::Any), false),
+            ("resourceVersion=7", Some(Start::After(7)), false),
+            (LIST, Some(Start::Any), true),
+            (&format!("{LIST}&resourceVersion=0"), Some(Start::Any), false),
+            (&format!("{LIST}&resourceVersion=7"), Some(Start::NotOlderThan(7)), false),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None, true),
+            ("sendInitialEvents=true", None, true),
+            (EVENTS, Some(Start::Now), true),
+            (&format!("{EVENTS}&resourceVersion=0"), Some(Start::Now), false),
+            (&format!("{EVENTS}&resourceVersion=7"), Some(Start::After(7)), false),
+            ("resourceVersionMatch=NotOlderThan", None, true),
         ] {
-            assert_eq!(self::start(&format!("watch=1&{query}"), watch_start), start, "{query}");
+            let query = format!("watch=1&{query}");
+            assert_eq!(self::start(&query, watch_start), start, "{query}");
+            let parsed = RequestInfo::parse(&http::Method::GET, &format!("/api/v1/pods?{query}").parse().unwrap());
+            let parsed = parsed.unwrap();
+            let resource = parsed.resource().unwrap();
+            if let Ok(options) = &resource.options {
+                assert_eq!(self::is_consistent(resource, options), is_consistent, "{query}");
+            }
         }
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct CachedWatch {
     pub(super) bookmark_due: bool,
     next_bookmark: Pin<Box<Sleep>>,
     pub(super) deadline: Pin<Box<Sleep>>,
+    /// The time up to the deadline.
+    lasts: Duration,
     /// Resolves when the daemon stops.
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) over: bool,
@@ -162,6 +164,7 @@ impl CachedWatch {
             version: snapshot.version,
             began_with: snapshot.chain,
             deadline: Box::pin(tokio::time::sleep_until(deadline)),
+            lasts: timeout,
             next_bookmark: Box::pin(tokio::time::sleep_until(next_bookmark(deadline))),
             stopping: Box::pin(async move {
                 tokio::select! {
@@ -321,8 +324,17 @@ impl CachedWatch {
                 self.bookmark_due = matches!(self.phase, Phase::Events { .. });
                 self.next_bookmark.as_mut().reset(next_bookmark(self.deadline.deadline()));
             }
-            () = &mut self.deadline => self.over = true,
+            () = &mut self.deadline => self.end_in_time(),
             () = &mut self.stopping => self.over = true,
+        }
+    }
+
+    /// Ends a watch whose time is over. One that is too short for a last bookmark before its end has it then.
+    fn end_in_time(&mut self) {
+        self.over = true;
+        if self.lasts <= LAST_BOOKMARK && matches!(self.phase, Phase::Events { .. }) {
+            // Without it the client continues where it is.
+            let _ = self.bookmark(false);
         }
     }
 }

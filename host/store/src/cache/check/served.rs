@@ -37,12 +37,12 @@ pub(in crate::cache) struct ApiServer {
 }
 
 /// A list, as far as it is compared.
-pub(super) struct Served {
-    pub(super) version: u64,
+pub(in crate::cache) struct Served {
+    pub(in crate::cache) version: u64,
     /// Sorted by key.
-    pub(super) prints: Vec<Fingerprint>,
+    pub(in crate::cache) prints: Vec<Fingerprint>,
     /// Whether there are further pages.
-    pub(super) has_more: bool,
+    pub(in crate::cache) has_more: bool,
 }
 
 impl ApiServer {
@@ -52,8 +52,13 @@ impl ApiServer {
     }
 
     /// One object, and the newest version.
-    pub(super) async fn first(&self) -> Result<Served, RequestError> {
+    pub(in crate::cache) async fn first(&self) -> Result<Served, RequestError> {
         self.metadata("limit=1").await
+    }
+
+    /// All objects, at the newest version.
+    pub(in crate::cache) async fn newest(&self) -> Result<Served, RequestError> {
+        self.metadata("resourceVersion=").await
     }
 
     async fn metadata(&self, parameters: &str) -> Result<Served, RequestError> {

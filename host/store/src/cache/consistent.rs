@@ -1,0 +1,179 @@
+//! Consistent reads: a store is asked for nothing older than what the API server had when the question came.
+//!
+//! One list of one object tells the newest version (KEP-3157). Between two events of its collection nothing tells a watch
+//! sooner than a BOOKMARK that it has all up to that version, and bookmarks come once a minute. So where the watch is not
+//! there, names and versions are listed, which is consistent by itself: a store that has exactly these objects is at the version
+//! of that list. What it lacks is on its way, and it is compared again with each change.
+//!
+//! Memory: key, uid and version of each object while it is compared. Bytes on the link: one object for each question, questions
+//! that come while one is under way share the next one; and a list of metadata where the store is behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::check::ApiServer;
+use super::compare::Fingerprint;
+use super::resource_store::ResourceStore;
+use super::snapshot::Snapshot;
+use super::trust::Continuity;
+
+/// How long a reader waits for a version before the reflector asks for a BOOKMARK.
+const LATE: Duration = Duration::from_millis(500);
+/// How long the event that a version belongs to may take, before names and versions are listed.
+const MOMENT: Duration = Duration::from_millis(20);
+/// How long what a store lacks of a list may take.
+const ARRIVES: Duration = Duration::from_secs(3);
+/// The most objects of which names and versions are listed, about 16 MiB before compression.
+const MAX_LISTED: usize = 1 << 14;
+
+/// The questions for the newest version, and the last answer.
+#[derive(Debug, Default)]
+pub(super) struct NewestVersion {
+    /// The number of questions.
+    asked: watch::Sender<u64>,
+    answer: watch::Sender<Answer>,
+}
+
+/// Answers all questions up to a number.
+#[derive(Debug, Clone, Copy, Default)]
+struct Answer {
+    questions: u64,
+    /// `None`: the API server did not say.
+    version: Option<u64>,
+}
+
+/// Answers the questions of one store while [`ConsistentReads::run`] runs.
+pub(crate) struct ConsistentReads {
+    pub(super) server: ApiServer,
+    pub(super) store: Arc<ResourceStore>,
+}
+
+impl ResourceStore {
+    /// The newest version of the API server, read after this call. `None`: it did not say. Cancel safe.
+    pub async fn newest_version(&self) -> Option<u64> {
+        let mut number = 0;
+        self.newest.asked.send_modify(|asked| {
+            *asked += 1;
+            number = *asked;
+        });
+        // The store owns the sender.
+        let mut answers = self.newest.answer.subscribe();
+        let answer = answers.wait_for(|answer| answer.questions >= number).await.ok()?;
+        answer.version
+    }
+
+    /// Whether the store can be brought to a version that it has not reached: it is small enough to be compared.
+    #[must_use]
+    pub fn can_reach(&self) -> bool {
+        self.snapshot().objects.size() <= MAX_LISTED
+    }
+
+    /// Notes that a reader waits for this version. An API server tells of a version without an event of the collection only once
+    /// a minute.
+    pub fn want(&self, version: u64) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_higher = version > *wanted;
+            *wanted = version.max(*wanted);
+            is_higher
+        });
+    }
+
+    /// Resolves with a version above `asked` that a reader has waited for. Cancel safe.
+    pub(super) async fn late(&self, asked: u64) -> u64 {
+        let mut wanted = self.wanted.subscribe();
+        let is_ahead = |wanted: &u64| *wanted > asked.max(self.snapshot().version);
+        loop {
+            // The store owns the sender.
+            let _ = wanted.wait_for(is_ahead).await;
+            tokio::time::sleep(LATE).await;
+            let version = *wanted.borrow_and_update();
+            if is_ahead(&version) {
+                return version;
+            }
+        }
+    }
+
+    /// Waits until the store is at a version. Cancel safe.
+    pub(crate) async fn reaches(&self, version: u64) {
+        let mut changes = self.subscribe();
+        while self.snapshot().version < version {
+            // The store owns the sender.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Takes the version of a list, if the store has exactly its objects. Returns whether the store is at that version.
+    fn reach(&self, listed: &[Fingerprint], version: u64) -> bool {
+        self.snapshot().version >= version || self.apply_end(|stored| is_at(stored, listed), version)
+    }
+}
+
+/// Whether a store has the objects of a list, at the same versions. Sorted by key.
+fn is_at(stored: &Snapshot, listed: &[Fingerprint]) -> bool {
+    let is_same =
+        |print: &Fingerprint| stored.objects.get(&print.key).is_some_and(|object| object.version == print.version);
+    stored.objects.size() == listed.len() && listed.iter().all(is_same)
+}
+
+impl ConsistentReads {
+    /// Runs until it is dropped. Cancel-safe.
+    pub(crate) async fn run(self) {
+        self.store.restored().await;
+        tokio::join!(self.answer(), self.catch_up());
+    }
+
+    async fn answer(&self) {
+        let NewestVersion { asked, answer } = &self.store.newest;
+        let (mut questions, mut answered) = (asked.subscribe(), 0);
+        loop {
+            // The store owns the sender.
+            let Ok(asked) = questions.wait_for(|asked| *asked > answered).await.map(|asked| *asked) else { return };
+            let version = match self.server.first().await {
+                Ok(served) => Some(served.version),
+                Err(error) => {
+                    tracing::debug!(collection = %self.server.collection, ?error, "the API server does not tell its newest version");
+                    None
+                }
+            };
+            // Such a list is never stale: who was further is of another history.
+            if version.is_some_and(|version| version < self.store.snapshot().version) && self.store.peer().is_none() {
+                self.store.trust().question(Continuity::Lost);
+            }
+            answered = asked;
+            answer.send_replace(Answer { questions: asked, version });
+        }
+    }
+
+    /// Brings the store to each version that somebody waits for.
+    async fn catch_up(&self) {
+        let (mut wanted, mut tried) = (self.store.wanted.subscribe(), 0);
+        loop {
+            let is_due = |wanted: &u64| *wanted > tried.max(self.store.snapshot().version);
+            let Ok(version) = wanted.wait_for(is_due).await.map(|wanted| *wanted) else { return };
+            tried = version;
+            if timeout(MOMENT, self.store.reaches(version)).await.is_ok() || !self.store.can_reach() {
+                continue;
+            }
+            let listed = match self.server.newest().await {
+                Ok(listed) if !listed.has_more => listed,
+                Ok(_) => continue,
+                Err(error) => {
+                    tracing::debug!(collection = %self.server.collection, ?error, "the store cannot be compared with the API server");
+                    continue;
+                }
+            };
+            let mut changes = self.store.subscribe();
+            let reached = async {
+                while !(self.store.is_following() && self.store.reach(&listed.prints, listed.version)) {
+                    // The store owns the sender.
+                    let _ = changes.changed().await;
+                }
+            };
+            // Who still waits then gets the version by a BOOKMARK.
+            let _ = timeout(ARRIVES, reached).await;
+        }
+    }
+}
