@@ -94,18 +94,18 @@ test-checked: ## the tests of the document engine, the SDK and the filters with 
 
 # Without it the tests against a real API server say that they are skipped; where CI is set they fail instead.
 controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the first time (needs Go)
-	@if ! command -v go >/dev/null; then echo "controlplane: skipped, Go is not installed"; \
-	elif ! (cd tests/controlplane && timeout 600 go mod download); then echo "controlplane: skipped, its Go modules cannot be had"; \
+	@if ! command -v go >/dev/null; then sh tests/skip.sh controlplane "Go is not installed"; \
+	elif ! (cd tests/controlplane && timeout 600 go mod download); then sh tests/skip.sh controlplane "its Go modules cannot be had"; \
 	else sh tests/controlplane/build.sh $(abspath $(TARGET))/controlplane; fi
 
 controllers: controlplane ## kubelet, kube-controller-manager and others for the tests: minutes the first time (needs Go)
-	@if ! command -v go >/dev/null; then echo "controllers: skipped, Go is not installed"; \
-	elif ! (cd tests/controlplane && timeout 600 go mod download); then echo "controllers: skipped, their Go modules cannot be had"; \
+	@if ! command -v go >/dev/null; then sh tests/skip.sh controllers "Go is not installed"; \
+	elif ! (cd tests/controlplane && timeout 600 go mod download); then sh tests/skip.sh controllers "their Go modules cannot be had"; \
 	else sh tests/controlplane/build.sh $(abspath $(TARGET))/node/bin ./node; fi
 
 traefik: ## an ingress controller for the tests of the operator: minutes the first time (needs Go)
-	@if ! command -v go >/dev/null; then echo "traefik: skipped, Go is not installed"; \
-	elif ! (cd tests/traefik && timeout 600 go mod download github.com/traefik/traefik/v3); then echo "traefik: skipped, its Go modules cannot be had"; \
+	@if ! command -v go >/dev/null; then sh tests/skip.sh traefik "Go is not installed"; \
+	elif ! (cd tests/traefik && timeout 600 go mod download github.com/traefik/traefik/v3); then sh tests/skip.sh traefik "its Go modules cannot be had"; \
 	else sh tests/traefik/build.sh $(abspath $(TARGET))/traefik; fi
 
 crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator, and the chart's copies
@@ -113,13 +113,13 @@ crd: build ## rewrites deploy/operator/crd.yaml from the types of the operator, 
 	cp deploy/operator/crd.yaml deploy/operator/roles.yaml deploy/helm/weir/files/operator/
 
 registry: ## registries (distribution, zot), cosign and oras for the tests: minutes the first time (needs Go)
-	@if ! command -v go >/dev/null; then echo "registry: skipped, Go is not installed"; \
-	elif ! (cd tests/registry && timeout 600 go list -deps tool && cd zot && timeout 600 go list -deps -tags containers_image_openpgp tool) >/dev/null; then echo "registry: skipped, its Go modules cannot be had"; \
+	@if ! command -v go >/dev/null; then sh tests/skip.sh registry "Go is not installed"; \
+	elif ! (cd tests/registry && timeout 600 go list -deps tool && cd zot && timeout 600 go list -deps -tags containers_image_openpgp tool) >/dev/null; then sh tests/skip.sh registry "its Go modules cannot be had"; \
 	else sh tests/registry/build.sh $(abspath $(TARGET))/registry; fi
 
 deploy-tools: ## helm and promtool for the tests of deploy/: minutes the first time (needs Go and Debian's packages)
-	@if ! command -v go >/dev/null; then echo "deploy-tools: skipped, Go is not installed"; \
-	elif ! (cd tests/deploy && timeout 600 go list -deps tool >/dev/null); then echo "deploy-tools: skipped, their Go modules cannot be had"; \
+	@if ! command -v go >/dev/null; then sh tests/skip.sh deploy-tools "Go is not installed"; \
+	elif ! (cd tests/deploy && timeout 600 go list -deps tool >/dev/null); then sh tests/skip.sh deploy-tools "their Go modules cannot be had"; \
 	else sh tests/deploy/build.sh $(abspath $(TARGET))/deploy; fi
 
 # The tools stay in the target folder.
@@ -152,10 +152,10 @@ conformance-parts: $(if $(KUBERNETES),kubernetes)
 
 # As CI runs it. Go's build cache keeps what a build compiled before its time was up: the next one continues there.
 conformance-short: node-parts ## some thirty tests of the suite through Weir, while its filter set is reloaded every 5 s; skipped as `node` is
-	@$(RELEASE)/weir-node requirements || exit 0; \
+	@why=$$($(RELEASE)/weir-node requirements) || exec sh tests/skip.sh node "$$why"; \
 	timeout $(SUITE_TIMEOUT) $(MAKE) --no-print-directory conformance-parts; result=$$?; \
 	if [ $$result = 124 ]; then \
-	    echo "!!! SKIPPED: the conformance suite was not built within $(SUITE_TIMEOUT) s; the next build continues !!!"; \
+	    sh tests/skip.sh conformance-suite "it was not built within $(SUITE_TIMEOUT) s; the next build continues"; \
 	elif [ $$result = 0 ]; then KUBERNETES='$(KUBERNETES)' FOCUS=short RELOADS=1 DIRECT=failed $(RELEASE)/weir-node conformance; \
 	else exit $$result; fi
 SUITE_TIMEOUT ?= 600
@@ -170,7 +170,7 @@ nginx: ## Debian's nginx for the bench to compare with, unpacked in the target f
 # Without it the tests of the status page say that they are skipped; where CI is set they fail instead.
 browser: ## Debian's headless Chromium for the tests of the status page, unpacked in the target folder, not installed
 	@sh tests/node/packages.sh $(abspath $(TARGET))/browser "chromium-headless-shell chromium-common fonts-dejavu-core" '^lib([abd-z]|c[^6])' \
-	|| echo "browser: skipped, Debian's packages cannot be had"
+	|| sh tests/skip.sh browser "Debian's packages cannot be had"
 
 check-format:
 	cargo fmt --all --check
@@ -190,7 +190,7 @@ docs-tables: ## rewrites the tables of flags, configuration keys and metrics in 
 DENY := $(TARGET)/tools/bin/cargo-deny
 deny: ## licences, duplicate versions, sources of all dependencies
 	@[ -x $(DENY) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-deny@0.20.2 \
-	    || echo "deny: skipped, cargo-deny cannot be installed"
+	    || sh tests/skip.sh deny "cargo-deny cannot be installed"
 	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources; fi
 
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
@@ -206,8 +206,8 @@ schema: ## rewrites the protobuf table, its test objects, the model's .proto fil
 	cd $(SCHEMA) && sh $(CURDIR)/tests/model/protos.sh $(CURDIR)/tests/model/proto
 
 schema-check: ## the committed table is what the published types say (skipped without Go or its modules)
-	@if ! command -v go >/dev/null; then echo "schema-check: skipped, Go is not installed"; \
-	elif ! (cd $(SCHEMA) && timeout 120 go mod download); then echo "schema-check: skipped, its Go modules cannot be had"; \
+	@if ! command -v go >/dev/null; then sh tests/skip.sh schema-check "Go is not installed"; \
+	elif ! (cd $(SCHEMA) && timeout 120 go mod download); then sh tests/skip.sh schema-check "its Go modules cannot be had"; \
 	else cd $(SCHEMA) && go vet ./... && go run . | diff -u kubernetes.schema - && \
 	  go run ./fixtures kubernetes.schema | diff -q ../tests/protobuf/objects.txt - && \
 	  protos=$$(mktemp -d) && sh $(CURDIR)/tests/model/protos.sh $$protos && diff -r $$protos $(CURDIR)/tests/model/proto && rm -r $$protos && \

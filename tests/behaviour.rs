@@ -28,6 +28,7 @@ mod behaviour {
     mod faults;
     mod forms;
     mod forward;
+    mod freshness;
     mod get;
     mod hanging_files;
     mod history_cost;

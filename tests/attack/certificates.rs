@@ -41,7 +41,7 @@ impl Node {
 
 #[tokio::test]
 async fn an_expired_certificate_ends_with_its_time_on_open_connections_too() {
-    let Some(machine) = Machine::new() else { return eprintln!("skipped: no C compiler") };
+    let Some(machine) = Machine::new() else { return };
     let node = Node::new().await;
     let setup = node.setup().file("--client-ca-file", "clients.crt", node.clients.pem());
     let folder = setup.path("");

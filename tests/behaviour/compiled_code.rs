@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use weir_tests::daemon::{Setup, own_uid};
+use weir_tests::plane::skipped;
 
 use super::misfits::Mount;
 use super::{NO_LOAD_BALANCERS, edge};
@@ -12,8 +13,7 @@ const SERVICES: &str = "/api/v1/services";
 #[tokio::test]
 async fn modules_are_compiled_in_memory_while_the_disk_is_read_only_or_full() {
     if own_uid() != 0 {
-        eprintln!("skipped: only root mounts file systems");
-        return;
+        return skipped("only root mounts file systems");
     }
     let server = edge().await;
     for (state, fill) in [("ro", false), ("rw", true)] {
@@ -40,8 +40,7 @@ async fn modules_are_compiled_in_memory_while_the_disk_is_read_only_or_full() {
 #[tokio::test]
 async fn a_cache_directory_that_a_read_only_disk_does_not_have_stops_nothing() {
     if own_uid() != 0 {
-        eprintln!("skipped: only root mounts file systems");
-        return;
+        return skipped("only root mounts file systems");
     }
     let server = edge().await;
     let folder = tempfile::tempdir().unwrap();

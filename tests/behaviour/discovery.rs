@@ -10,6 +10,7 @@ use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
 use weir_tests::pki::Authority;
+use weir_tests::plane::skipped;
 
 use super::edge;
 use super::offline::committed;
@@ -102,7 +103,7 @@ async fn prints_services(weir: &Daemon) {
     kubectl.args(["get", "services", "--all-namespaces", "--server", weir.url()]);
     kubectl.env("HOME", home.path()).env("KUBECONFIG", home.path().join("none")).stdin(Stdio::null());
     let Ok(output) = tokio::time::timeout(PATIENCE, kubectl.kill_on_drop(true).output()).await.unwrap() else {
-        println!("skipped: there is no kubectl on PATH");
+        skipped("there is no kubectl on PATH");
         return;
     };
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -7,6 +7,7 @@ use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::edge::of_clients;
 use weir_tests::pki::Authority;
+use weir_tests::plane::skipped;
 
 use super::NO_LOAD_BALANCERS;
 use super::secure::{base64, der, kubeconfig, secure_edge};
@@ -212,8 +213,7 @@ async fn the_node_credential_is_attached_for_permitted_uids_and_by_default_for_r
 #[tokio::test]
 async fn a_client_that_closes_at_once_is_not_taken_for_root() {
     if own_uid() != 0 {
-        eprintln!("skipped: only root can start a process of another user");
-        return;
+        return skipped("only root can start a process of another user");
     }
     let server = super::edge().await;
     let weir = with_node_credential(&server, None).await;

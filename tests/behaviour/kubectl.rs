@@ -9,6 +9,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use weir_apiserver::ApiServer;
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::plane::skipped;
 
 use super::{NO_LOAD_BALANCERS, edge, only, service};
 
@@ -23,7 +24,7 @@ impl Kubectl {
     async fn start(filters: &str, module: &str) -> Option<Self> {
         let version = Command::new("kubectl").args(["version", "--client"]).output().await;
         if !version.is_ok_and(|output| output.status.success()) {
-            println!("skipped: there is no kubectl on PATH");
+            skipped("there is no kubectl on PATH");
             return None;
         }
         let server = edge().await;

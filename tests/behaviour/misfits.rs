@@ -9,6 +9,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::link::Link;
 use weir_tests::pki::{Authority, Pair};
+use weir_tests::plane::skipped;
 
 use super::edge;
 use super::offline::committed;
@@ -125,8 +126,7 @@ impl Drop for Mount {
 #[tokio::test]
 async fn a_disk_that_is_read_only_or_full_is_read() {
     if own_uid() != 0 {
-        eprintln!("skipped: only root mounts file systems");
-        return;
+        return skipped("only root mounts file systems");
     }
     for (state, fill) in [("ro", false), ("rw", true)] {
         let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use weir_tests::daemon::Setup;
+use weir_tests::plane::skipped;
 
 use super::{edge, only};
 
@@ -14,10 +15,7 @@ fn a_changed_default_route_is_detected() {
     let network = |command: &str| Command::new("unshare").args(["-rn", "sh", "-c", command]).output();
     match network("ip link set lo up && ip route") {
         Ok(output) if output.status.success() => {}
-        refused => {
-            eprintln!("skipped: no network namespace here: {refused:?}");
-            return;
-        }
+        refused => return skipped(&format!("no network namespace here: {refused:?}")),
     }
     let program = std::env::current_exe().unwrap();
     let inside = format!(

@@ -15,7 +15,7 @@ go build -p 2 -ldflags "$flags" -o "$folder/" tool
 if sh ../node/packages.sh "$folder/debian" prometheus "^no library$"; then
     ln -sf debian/usr/bin/promtool "$folder/promtool"
 else
-    echo "promtool: skipped, Debian's packages cannot be had"
+    sh ../skip.sh promtool "Debian's packages cannot be had"
 fi
 operator=$(go mod download -json github.com/prometheus-operator/prometheus-operator@v0.85.0 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 mkdir -p "$folder/crds"

@@ -15,6 +15,7 @@ mod upgrade;
 
 use serde_json::Value;
 
+pub(crate) use self::offline::metrics;
 use crate::NODE;
 use crate::cluster::{self, Cloud, Upstream, deploy, start_kubelet};
 use crate::kubectl::{Kubectl, holds};

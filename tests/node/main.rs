@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use weir_tests::built;
+use weir_tests::plane::skipped_part;
 
 /// The argument of the program inside the namespaces.
 const INSIDE: &str = "--inside";
@@ -79,8 +80,12 @@ fn main() -> ExitCode {
     }
     let is_question = words.first().is_some_and(|word| word == REQUIREMENTS);
     if let Some(missing) = machine::missing() {
-        println!("\n!!! SKIPPED: the test of a real node did not run: {missing} !!!\n");
-        return if is_question { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        if is_question {
+            println!("{missing}");
+            return ExitCode::FAILURE;
+        }
+        skipped_part("node", missing);
+        return ExitCode::SUCCESS;
     }
     if is_question { ExitCode::SUCCESS } else { machine::enter(&words) }
 }

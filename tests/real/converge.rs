@@ -15,7 +15,7 @@ use tokio::process::Command;
 use weir_tests::built;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::machine::Machine;
-use weir_tests::plane::{self, Plane, skipped};
+use weir_tests::plane::{self, Plane};
 
 use super::clients::CACHED;
 
@@ -39,10 +39,7 @@ async fn caches_behind_views_converge_whatever_happens() {
 #[tokio::test]
 async fn caches_behind_views_converge_whatever_happens_to_the_daemon() {
     let Some(plane) = Plane::own() else { return };
-    let Some(machine) = Machine::new() else {
-        skipped("there is no C compiler for the daemon's machine");
-        return;
-    };
+    let Some(machine) = Machine::new() else { return };
     let cache = tempfile::tempdir().unwrap();
     let node = plane.kubeconfig("converge-cut").display().to_string();
     let setup = keeping_ports(cached(&plane, cache.path())).flag("--node-kubeconfig", &node);

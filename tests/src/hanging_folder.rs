@@ -20,7 +20,7 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use nix::mount::{MntFlags, umount2};
 
 use self::passthrough::{HELD, Passthrough};
-use crate::plane::skipped;
+use crate::plane::{skipped, skipped_part};
 
 /// The mounted folder. Dropping it fails all requests and unmounts it, so that no process waits for it any more.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl HangingFolder {
             Ok(session) => session,
             // Nothing that the project installs gives it to a kernel.
             Err(error) if !Path::new("/dev/fuse").exists() => {
-                println!("skipped: this machine has no FUSE: {error}");
+                skipped_part("fuse", &format!("this machine has no /dev/fuse: {error}"));
                 return None;
             }
             Err(error) => {

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::daemon::Setup;
+use crate::plane::skipped;
 
 /// The faults of a daemon's machine. They can change while it runs, and they stay when it is restarted.
 #[derive(Debug)]
@@ -17,10 +18,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine without faults. Returns `None` if this one has no C compiler.
+    /// A machine without faults. Returns `None` and reports the skipped test if this one has no C compiler.
     ///
     /// # Panics
-    /// If the library cannot be compiled.
+    /// If the library cannot be compiled, or `CI` is set and there is no C compiler.
     #[must_use]
     pub fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -29,7 +30,10 @@ impl Machine {
         let mut compile = Command::new("cc");
         compile.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]).arg(&library).arg(source).arg("-ldl");
         let status = match compile.status() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                skipped("there is no C compiler for the daemon's machine");
+                return None;
+            }
             other => other.unwrap(),
         };
         assert!(status.success(), "machine.c compiles");

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::plane::skipped;
+
 /// The environment variable that marks such a namespace.
 const INSIDE: &str = "WEIR_TEST_OWN_NETWORK";
 
@@ -16,9 +18,7 @@ const INSIDE: &str = "WEIR_TEST_OWN_NETWORK";
 pub fn in_own_network(test: &str) {
     let unshare = |words: &[&str]| Command::new("unshare").arg("--net").args(words).output();
     if !unshare(&["ip", "link", "set", "lo", "up"]).is_ok_and(|output| output.status.success()) {
-        assert!(std::env::var_os("CI").is_none(), "no network namespace can be had here");
-        eprintln!("skipped: no network namespace can be had here");
-        return;
+        return skipped("no network namespace can be had here");
     }
     let program = std::env::current_exe().unwrap().display().to_string();
     let inside = format!("{INSIDE}=1");

@@ -121,8 +121,18 @@ pub fn program(name: &str) -> Option<PathBuf> {
 /// Reports why a test is skipped.
 ///
 /// # Panics
-/// If `CI` is set: there no test is skipped.
+/// If `CI` is set.
 pub fn skipped(why: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "{why}");
-    println!("skipped: {why}");
+    skipped_part("tests", why);
+}
+
+/// Reports why a part of the tests is skipped, for the list at the end of the run.
+///
+/// # Panics
+/// If `CI` is set, and `tests/skips.txt` does not have the part.
+pub fn skipped_part(part: &str, why: &str) {
+    let script = built::workspace().join("tests/skip.sh");
+    let output = Command::new("sh").arg(script).args([part, why]).output().unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{part}: {why}");
 }

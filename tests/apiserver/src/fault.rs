@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_util::future::BoxFuture;
-use http::Response;
+use http::{HeaderValue, Response};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 
@@ -34,6 +34,8 @@ pub enum Action {
         /// How the body ends. `Clean` gives a well-formed response with truncated content.
         end: End,
     },
+    /// Serve it, with a `Warning` header, as for a deprecated resource.
+    Warn(HeaderValue),
     /// Await the future, then take the other action.
     After(BoxFuture<'static, ()>, Box<Action>),
 }

@@ -45,6 +45,11 @@ pub(crate) async fn handle(
                 let response = serve(&plane, request).await;
                 return Ok(fault::cut(response, after, end));
             }
+            Action::Warn(warning) => {
+                let mut response = serve(&plane, request).await;
+                response.headers_mut().append(http::header::WARNING, warning);
+                return Ok(response);
+            }
             Action::After(wait, next) => {
                 wait.await;
                 action = *next;

@@ -48,7 +48,7 @@ fn committed(_: &World<'_>) {
     });
 }
 
-pub(super) fn metrics() -> Result<String, String> {
+pub(crate) fn metrics() -> Result<String, String> {
     get("http://127.0.0.1:10267/metrics")
 }
 

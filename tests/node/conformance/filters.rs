@@ -11,8 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use weir_tests::built;
 
+use crate::checks::metrics;
 use crate::cluster::deploy;
 use crate::kubectl::Kubectl;
+use crate::runner::until;
 
 /// The interval of reloads.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -72,10 +74,34 @@ fn patch_config_map(admin: &Kubectl, patch: &Value) -> Result<String, String> {
     admin.attempt(&["-n", "kube-system", "patch", "configmap", "weir-filters", "--type=merge", "--patch-file", file])
 }
 
+/// What Weir says of its filters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted {
+    /// The reloads that were applied.
+    pub(super) reloads: f64,
+    /// The objects that the filter has kept.
+    pub(super) kept: f64,
+}
+
+impl Counted {
+    /// What it says now.
+    pub(super) fn now() -> Self {
+        let metrics = until("Weir's metrics", metrics);
+        let value = |series: &str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(series));
+            line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+        };
+        Self {
+            reloads: value("weir_reloads_total{result=\"applied\"}"),
+            kept: value("weir_filter_objects_total{filter=\"keep\",outcome=\"kept\"}"),
+        }
+    }
+}
+
 /// Changes the filter set at intervals, until it is stopped.
 pub(super) struct Reloads {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<u32>,
+    thread: JoinHandle<()>,
 }
 
 impl Reloads {
@@ -83,24 +109,22 @@ impl Reloads {
         let (admin, stop) = (admin.clone(), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
-            let mut count = 0;
+            let mut changes = 0;
             while !stopped.load(Ordering::Relaxed) {
                 let next = Instant::now() + INTERVAL;
-                let rules = (count as usize + 1) % RULES.len();
+                let rules = (changes + 1) % RULES.len();
                 match patch_config_map(&admin, &json!({"data": data(rules)})) {
-                    Ok(_) => count += 1,
+                    Ok(_) => changes += 1,
                     Err(error) => println!("the filter set was not changed: {error}"),
                 }
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
-            count
         });
         Self { stop, thread }
     }
 
-    /// Returns how often the filter set changed.
-    pub(super) fn stop(self) -> u32 {
+    pub(super) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
+        self.thread.join().unwrap();
     }
 }

@@ -68,9 +68,27 @@ impl Results {
         self
     }
 
+    /// Whether every test has passed.
+    pub(super) fn all_passed(&self) -> bool {
+        self.by_name.values().all(Option::is_none)
+    }
+
+    /// The number of tests that have passed.
+    pub(super) fn passed(&self) -> usize {
+        self.by_name.values().filter(|failure| failure.is_none()).count()
+    }
+
+    /// Whether a test ran whose name has these words, with anything where `.*` is.
+    pub(super) fn has(&self, words: &str) -> bool {
+        self.by_name.keys().any(|name| {
+            let parts = words.split(".*").try_fold(name.as_str(), |rest, part| Some(rest.split_once(part)?.1));
+            parts.is_some()
+        })
+    }
+
     /// One line of a run.
     pub(super) fn summary(&self) -> String {
-        let passed = self.by_name.values().filter(|failure| failure.is_none()).count();
+        let passed = self.passed();
         let (slowest, name) = &self.slowest;
         format!(
             "{passed} of {} passed in {:.0} s; the slowest took {slowest:.0} s: {name}",
@@ -102,8 +120,8 @@ pub(super) fn suspects(direct: &Results, weir: &Results) -> Vec<String> {
         .collect()
 }
 
-/// Prints the numbers of each SIG, and what differs. `reloads`: how often the filter set changed.
-pub(super) fn print(direct: &Results, weir: &Results, reloads: Option<u32>) {
+/// Prints the numbers of each SIG, and what differs.
+pub(super) fn print(direct: &Results, weir: &Results) {
     let mut sigs: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for (name, failure) in &weir.by_name {
         let sig = name.split(']').next().unwrap_or_default().trim_start_matches('[');
@@ -116,9 +134,6 @@ pub(super) fn print(direct: &Results, weir: &Results, reloads: Option<u32>) {
     println!("\n{:24} {:>12} {:>14}", "", "directly", "through Weir");
     for (sig, [tests, passed, direct_tests, passed_directly]) in sigs {
         println!("{sig:24} {passed_directly:>5} of {direct_tests:<4} {passed:>5} of {tests:<4}");
-    }
-    if let Some(reloads) = reloads {
-        println!("the filter set changed {reloads} times");
     }
     for (name, failure) in &weir.by_name {
         match (direct.by_name.get(name), failure) {

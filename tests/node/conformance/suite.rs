@@ -83,6 +83,7 @@ impl Suite {
             panic!("the suite ended with {status} and without a report ({error}), see {}", log.display())
         });
         println!("{}", results.summary());
+        assert_eq!(status.success(), results.all_passed(), "the suite ended with {status}, see {}", log.display());
         results
     }
 
