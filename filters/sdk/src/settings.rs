@@ -19,7 +19,7 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
     let mut reader = Reader::new(json);
     let read = match reader.peek() {
         // serde would deserialize a struct from an array, field by field.
-        Some(b'[') => Err(SettingsError("invalid type: sequence, expected an object".to_owned())),
+        Some(b'[') => Err(SettingsError("invalid type: a list, expected an object".to_owned())),
         _ => T::deserialize(&mut reader).and_then(|settings| reader.end().map(|()| settings)),
     };
     read.map_err(|refusal| {
@@ -47,12 +47,36 @@ impl de::Error for SettingsError {
 
     // The provided methods would link float formatting.
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self(format!("invalid type: {}, expected {expected}", spelt(found)))
+        Self(format!("invalid type: {}, expected {}", spelt(found), in_words(expected)))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self(format!("invalid value: {}, expected {expected}", spelt(found)))
+        Self(format!("invalid value: {}, expected {}", spelt(found), in_words(expected)))
     }
+
+    fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
+        let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
+        Self(format!("unknown value `{found}`, expected {}", known.join(" or ")))
+    }
+}
+
+/// What serde names by types of Rust, for whoever writes the settings.
+fn in_words(expected: &dyn Expected) -> String {
+    let text = expected.to_string();
+    let words = match text.as_str() {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "i8" => "a whole number from -128 to 127",
+        "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        _ if text.starts_with("struct ") => "an object",
+        _ => return text,
+    };
+    words.to_owned()
 }
 
 fn spelt(found: Unexpected<'_>) -> String {
@@ -63,8 +87,8 @@ fn spelt(found: Unexpected<'_>) -> String {
         Unexpected::Float(_) => "a fraction".to_owned(),
         Unexpected::Str(text) => format!("string `{text}`"),
         Unexpected::Unit | Unexpected::Option => "null".to_owned(),
-        Unexpected::Seq => "sequence".to_owned(),
-        Unexpected::Map => "map".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "an object".to_owned(),
         Unexpected::Other(what) => what.to_owned(),
         _ => "a value".to_owned(),
     }

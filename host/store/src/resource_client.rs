@@ -140,28 +140,30 @@ impl ResourceClient {
 pub(super) struct ResponseChunks {
     body: Body,
     gunzip: Option<Gunzip>,
+    encoding: Encoding,
     received: Option<Arc<Received>>,
 }
 
 impl ResponseChunks {
-    /// Fails if the response is not in this encoding, or has a content encoding other than gzip.
-    pub(super) fn new(
-        client: &ResourceClient,
-        response: Response<Body>,
-        encoding: Encoding,
-    ) -> Result<Self, RequestError> {
+    /// Fails if the response is neither JSON nor protobuf, or has a content encoding other than gzip.
+    pub(super) fn new(client: &ResourceClient, response: Response<Body>) -> Result<Self, RequestError> {
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let content_type = header(CONTENT_TYPE);
-        if Encoding::from_content_type(content_type) != Some(encoding) {
-            let reason = format_args!("the content type is {content_type:?}, not {encoding:?}");
+        let Some(encoding) = Encoding::from_content_type(content_type) else {
+            let reason = format_args!("the content type is {content_type:?}, neither JSON nor protobuf");
             return Err(client.invalid_response(reason));
-        }
+        };
         let gunzip = match header(CONTENT_ENCODING) {
             "" | "identity" => None,
             "gzip" => Some(Gunzip::default()),
             other => return Err(client.invalid_response(format_args!("unsupported content encoding {other:?}"))),
         };
-        Ok(Self { body: response.into_body(), gunzip, received: None })
+        Ok(Self { body: response.into_body(), gunzip, encoding, received: None })
+    }
+
+    /// The encoding of the body: a server that does not encode a kind in protobuf answers in JSON.
+    pub(super) fn encoding(&self) -> Encoding {
+        self.encoding
     }
 
     /// Counts the bytes as they arrive.

@@ -6,6 +6,8 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
 
 use weir_process::files::folder_of;
 
+use crate::error_report;
+
 /// Parses the text of a kubeconfig.
 ///
 /// # Errors
@@ -35,6 +37,25 @@ pub(crate) fn parse(path: &Path, text: Vec<u8>) -> Result<Kubeconfig, Kubeconfig
     Ok(config)
 }
 
+/// What is wrong with a kubeconfig, and what would be right. kube's own words say what it failed to do.
+pub(crate) fn in_words(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::CurrentContextNotSet => "it has no current-context: name one of its contexts".to_owned(),
+        KubeconfigError::LoadContext(name) => format!("its current-context {name:?} is none of its contexts"),
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("the current context names the cluster {name:?}, which is none of its clusters")
+        }
+        KubeconfigError::MissingClusterUrl => "the cluster of the current context has no server".to_owned(),
+        KubeconfigError::ParseClusterUrl(reason) => format!("the server of the current context is no URL: {reason}"),
+        KubeconfigError::Parse(reason) => {
+            let text =
+                reason.to_string().replace("sequence start", "a list").replace("mapping start", "keys and values");
+            format!("it is not valid: {}", text.trim_start_matches("error: "))
+        }
+        other => error_report(other),
+    }
+}
+
 /// The cluster of the current context.
 pub(crate) fn current_cluster(config: &mut Kubeconfig) -> Option<&mut Cluster> {
     let (name, _) = current_context(config)?;
@@ -52,4 +73,43 @@ fn current_context(config: &Kubeconfig) -> Option<(String, Option<String>)> {
     let current = config.current_context.as_ref()?;
     let context = config.contexts.iter().find(|named| named.name == *current)?.context.as_ref()?;
     Some((context.cluster.clone(), context.user.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::KubeConfigOptions;
+
+    use super::*;
+
+    /// What is wrong with a kubeconfig; `None` if nothing is.
+    async fn fault(text: &str) -> Option<String> {
+        let loaded = match parse(Path::new("/etc/kubeconfig"), text.as_bytes().to_vec()) {
+            Ok(file) => kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map(drop),
+            Err(error) => Err(error),
+        };
+        loaded.err().map(|error| in_words(&error))
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_said_with_what_would_be_right() {
+        let contexts = "contexts: [{name: c, context: {cluster: a, user: u}}]";
+        let user = "users: [{name: u, user: {}}]";
+        let clusters = "clusters: [{name: a, cluster: {server: \"https://x:1\"}}]";
+        for (text, reason) in [
+            (format!("{contexts}\n{user}\n{clusters}\ncurrent-context: c"), None),
+            (format!("{contexts}\n{user}\n{clusters}"), Some("it has no current-context: name one of its contexts")),
+            ("current-context: x".to_owned(), Some("its current-context \"x\" is none of its contexts")),
+            (
+                format!("{contexts}\n{user}\ncurrent-context: c"),
+                Some("the current context names the cluster \"a\", which is none of its clusters"),
+            ),
+            (
+                format!("{contexts}\n{user}\nclusters: [{{name: a, cluster: {{}}}}]\ncurrent-context: c"),
+                Some("the cluster of the current context has no server"),
+            ),
+            ("clusters: {a: b}".to_owned(), Some("it is not valid: line 1 column 11: expected a list")),
+        ] {
+            assert_eq!(fault(&text).await.as_deref(), reason, "{text}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use weir_process::WatchedFiles;
 use weir_process::files::read_now;
 
 use crate::exec_plugin::{self, ExecPluginError};
-use crate::kubeconfig;
+use crate::kubeconfig::{self, in_words};
 
 /// The largest kubeconfig, certificate bundle, key or token, in bytes.
 const MAX_FILE: usize = 4 << 20;
@@ -61,13 +61,12 @@ pub struct ServerConfig {
 #[non_exhaustive]
 pub enum SourceError {
     /// The kubeconfig is not readable or not valid.
-    #[error("kubeconfig {}", path.display())]
+    #[error("kubeconfig {}: {}", path.display(), in_words(reason))]
     Kubeconfig {
         /// The path of the file.
         path: PathBuf,
         /// The cause.
-        #[source]
-        source: Box<KubeconfigError>,
+        reason: Box<KubeconfigError>,
     },
     /// The exec plugin of a kubeconfig gives no credential.
     #[error("the exec plugin of the kubeconfig {}", path.display())]
@@ -185,7 +184,7 @@ impl ServerConfig {
 
 /// Loads the current context of a kubeconfig.
 async fn from_kubeconfig(path: &Path, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
-    let failed = |source| SourceError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+    let failed = |reason| SourceError::Kubeconfig { path: path.to_owned(), reason: Box::new(reason) };
     let bytes = files.read_soon(path, MAX_FILE).await;
     let bytes = bytes.map_err(|error| failed(KubeconfigError::ReadConfig(error, path.to_owned())))?;
     let mut file = kubeconfig::parse(path, bytes).map_err(failed)?;

@@ -209,6 +209,6 @@ static bool parse(filter_string_t settings, filter_string_t *err) {
   if (!node_label.ptr) return refuse(err, label_key, "missing field");
   if (!node_label.len || memchr(node_label.ptr, ',', node_label.len)) return refuse(err, label_key, "expected one label");
   if (!equal(action, text("remove")) && !equal(action, text("unready")))
-    return refuse(err, action_key, "unknown variant: expected remove or unready");
+    return refuse(err, action_key, "unknown value: expected remove or unready");
   return true;
 }

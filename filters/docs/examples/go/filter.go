@@ -129,7 +129,7 @@ func parse(text string) error {
 		return fmt.Errorf("nodeLabel: expected one label")
 	}
 	if action = settings["action"].(string); action != "remove" && action != "unready" {
-		return fmt.Errorf("action: unknown variant: expected remove or unready")
+		return fmt.Errorf("action: unknown value: expected remove or unready")
 	}
 	return nil
 }

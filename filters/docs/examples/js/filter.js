@@ -68,7 +68,7 @@ function parse(text) {
   if (typeof nodeLabel !== "string") throw new Error("nodeLabel: invalid type: expected a string");
   if (!nodeLabel || nodeLabel.includes(",")) throw new Error("nodeLabel: expected one label");
   if (action !== "remove" && action !== "unready") {
-    throw new Error("action: unknown variant: expected remove or unready");
+    throw new Error("action: unknown value: expected remove or unready");
   }
   return { nodeLabel, action };
 }

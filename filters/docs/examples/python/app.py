@@ -85,7 +85,7 @@ def parse(text: str) -> tuple[str, str]:
     if not label or "," in label:
         raise Err("nodeLabel: expected one label")
     if settings["action"] not in ("remove", "unready"):
-        raise Err("action: unknown variant: expected remove or unready")
+        raise Err("action: unknown value: expected remove or unready")
     return label, settings["action"]
 
 

@@ -84,7 +84,12 @@ impl ResourceReflector {
             fields = format!("{fields},metadata.namespace={}", key.namespace());
         }
         let more = format!("&fieldSelector={}&resourceVersion={version}&resourceVersionMatch=Exact", escaped(&fields));
-        Ok(self.pages(ListForm::Objects, &more).await?.objects)
+        let listed = self.pages(ListForm::Objects, &more).await?;
+        // Objects in another encoding than those of the store do not belong to it: all are listed.
+        match listed.format == self.store.snapshot().format {
+            true => Ok(listed.objects),
+            false => Err(RequestError::Expired),
+        }
     }
 }
 

@@ -318,11 +318,13 @@ impl StoreCheck {
     /// Whether the API server has other content of an object at the same version, and says so twice: what it converts may be
     /// another one each time.
     async fn is_other(&self, stored: &Snapshot, object: &Object, version: u64) -> Result<bool, RequestError> {
-        let Some(served) = self.server.object(&object.key, version).await? else { return Ok(false) };
+        let Some(served) = self.server.object(&object.key, version, stored.format.encoding).await? else {
+            return Ok(false);
+        };
         if stored.format.has_same_content(object, &served) != Some(false) {
             return Ok(false);
         }
-        let again = self.server.object(&object.key, version).await?;
+        let again = self.server.object(&object.key, version, stored.format.encoding).await?;
         Ok(again.is_some_and(|again| stored.format.has_same_content(&served, &again) == Some(true)))
     }
 }

@@ -125,7 +125,8 @@ impl Collection {
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
             }
             (_, Encoding::Json) => "application/json",
-            (_, Encoding::Protobuf) => "application/vnd.kubernetes.protobuf",
+            // A server that does not encode the kind so answers in JSON, and is taken as it answers.
+            (_, Encoding::Protobuf) => "application/vnd.kubernetes.protobuf,application/json",
         }
     }
 
@@ -136,7 +137,7 @@ impl Collection {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
             }
             (_, Encoding::Json) => "application/json",
-            (_, Encoding::Protobuf) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (_, Encoding::Protobuf) => "application/vnd.kubernetes.protobuf;stream=watch,application/json",
         }
     }
 

@@ -45,6 +45,13 @@ impl PageDecoder {
         }
     }
 
+    pub(super) fn encoding(&self) -> Encoding {
+        match self {
+            Self::Json(_) => Encoding::Json,
+            Self::Protobuf(_) => Encoding::Protobuf,
+        }
+    }
+
     pub(super) fn push(&mut self, chunk: Bytes) {
         match self {
             Self::Json(splitter) => splitter.push(chunk),

@@ -163,9 +163,10 @@ impl ResourceReflector {
         let response = self.client().get(path, self.accept(form), true).await?;
         self.store.note_warnings(response.headers());
         let received = self.store.received();
-        let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
+        let chunks = ResponseChunks::new(self.client(), response)?;
+        let encoding = chunks.encoding();
         let mut chunks = chunks.counted(received.clone());
-        let mut decoder = PageDecoder::new(self.encoding);
+        let mut decoder = PageDecoder::new(encoding);
         let mut items = Vec::new();
         let (mut counted, mut size) = (0, before);
         loop {
@@ -193,7 +194,7 @@ impl ResourceReflector {
         decoder.finish();
         decoder.items(&mut items).map_err(invalid)?;
         let meta = decoder.meta();
-        let format = decode::list_format(self.encoding, meta).map_err(invalid)?;
+        let format = decode::list_format(encoding, meta).map_err(invalid)?;
         let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
         let version = version
             .ok_or_else(|| self.client().invalid_response("the list has no numeric metadata.resourceVersion"))?;
@@ -210,7 +211,10 @@ impl ResourceReflector {
             (ListForm::Objects, _) => self.collection.accept_list(),
             (ListForm::Metadata, Encoding::Json) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             (ListForm::Metadata, Encoding::Protobuf) => {
-                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+                concat!(
+                    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,",
+                    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+                )
             }
         }
     }

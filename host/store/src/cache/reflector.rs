@@ -332,11 +332,17 @@ impl ResourceReflector {
         };
         self.needs_bookmark = false;
         self.store.note_warnings(response.headers());
-        let chunks = ResponseChunks::new(self.client(), response, self.encoding)?;
+        let chunks = ResponseChunks::new(self.client(), response)?;
+        let encoding = chunks.encoding();
+        if encoding != snapshot.format.encoding && version > 0 {
+            let reason =
+                format_args!("the watch is in {encoding:?}, the objects are in {:?}", snapshot.format.encoding);
+            return Err(self.client().invalid_response(reason));
+        }
         let mut chunks = chunks.counted(self.store.received());
         self.store.set_synced();
         self.accepted();
-        let mut decoder = EventDecoder::new(self.encoding);
+        let mut decoder = EventDecoder::new(encoding);
         let mut received = false;
         let store = self.store.clone();
         let late = store.late(self.asked_until);

@@ -64,12 +64,15 @@ impl ApiServer {
     async fn metadata(&self, parameters: &str) -> Result<Served, RequestError> {
         let accept = match self.encoding {
             Encoding::Json => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Encoding::Protobuf => concat!(
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,",
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            ),
         };
-        let format = ObjectFormat { encoding: self.encoding, type_meta: PARTIAL.clone() };
         let mut prints = Vec::new();
         let path = self.collection.path_with(parameters);
-        let page = self.page(&path, accept, |item| {
+        let page = self.page(&path, accept, |encoding, item| {
+            let format = ObjectFormat { encoding, type_meta: PARTIAL.clone() };
             let document = format.document(item.clone());
             let (key, version) = (decode::key(&document)?, decode::version(&document)?);
             prints.push(Fingerprint { key, uid: uid(&document), version });
@@ -84,8 +87,14 @@ impl ApiServer {
         Ok(Served { version, prints, has_more })
     }
 
-    /// One object as the store would keep it, at this version or a later one. A list: who may list may not be allowed to get.
-    pub(super) async fn object(&self, key: &StoreKey, version: u64) -> Result<Option<Object>, RequestError> {
+    /// One object as the store would keep it in this encoding, at this version or a later one; `None` if the API server sends
+    /// another one. A list: who may list may not be allowed to get.
+    pub(super) async fn object(
+        &self,
+        key: &StoreKey,
+        version: u64,
+        encoding: Encoding,
+    ) -> Result<Option<Object>, RequestError> {
         let mut one = self.collection.clone();
         if !key.namespace().is_empty() && !one.path.contains("/namespaces/") {
             let (group, resource) = one.path.rsplit_once('/').unwrap_or_default();
@@ -99,12 +108,15 @@ impl ApiServer {
         }
         let mut items = Vec::new();
         let path = one.path_with(&format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
-        let page = self.page(&path, one.accept_list(), |item| {
+        let page = self.page(&path, one.accept_list(), |_, item| {
             items.push(item.clone());
             Ok(items.len() <= 1)
         });
         let decoder = page.await?;
-        let format = decode::list_format(self.encoding, decoder.meta()).map_err(|error| self.invalid(error))?;
+        if decoder.encoding() != encoding {
+            return Ok(None);
+        }
+        let format = decode::list_format(encoding, decoder.meta()).map_err(|error| self.invalid(error))?;
         let object = items.first().map(|item| decode::object(&format, one.content, item)).transpose();
         Ok(object.map_err(|error| self.invalid(error))?.filter(|object| object.key == *key))
     }
@@ -114,11 +126,11 @@ impl ApiServer {
         &self,
         path: &str,
         accept: &str,
-        mut take: impl FnMut(&bytes::Bytes) -> Result<bool, decode::DecodeError>,
+        mut take: impl FnMut(Encoding, &bytes::Bytes) -> Result<bool, decode::DecodeError>,
     ) -> Result<PageDecoder, RequestError> {
         let response = self.client.get(path, accept, true).await?;
-        let mut chunks = ResponseChunks::new(&self.client, response, self.encoding)?.counted(self.received.clone());
-        let mut decoder = PageDecoder::new(self.encoding);
+        let mut chunks = ResponseChunks::new(&self.client, response)?.counted(self.received.clone());
+        let mut decoder = PageDecoder::new(chunks.encoding());
         let mut is_last = false;
         while !is_last {
             let before = self.received.bytes();
@@ -134,7 +146,7 @@ impl ApiServer {
             let mut items = Vec::new();
             decoder.items(&mut items).map_err(|error| self.invalid(error))?;
             for item in &items {
-                if !take(item).map_err(|error| self.invalid(error))? {
+                if !take(decoder.encoding(), item).map_err(|error| self.invalid(error))? {
                     return Err(self.invalid("it has more objects than are compared"));
                 }
             }
