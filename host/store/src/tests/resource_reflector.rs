@@ -355,3 +355,17 @@ async fn a_list_ends_where_its_reader_has_no_room_left() {
     let most = *most.borrow_and_update();
     assert!((1 << 20..4 << 20).contains(&most), "{most}");
 }
+
+#[tokio::test]
+async fn a_server_that_answers_in_json_is_taken_as_it_answers() {
+    let services = weir_apiserver::Resource::new("", "v1", "services", "Service");
+    let api = ApiServer::builder().without_resource("", "services").resource(services).start().await.unwrap();
+    api.store().put(service("a", json!({}))).unwrap();
+    let reflected = reflect(api, "/api/v1/services", TIMING, None);
+    reflected.synced().await;
+    reflected.api.store().put(service("b", json!({}))).unwrap();
+    reflected.until(|store| store.snapshot().objects.size() == 2).await;
+    assert_eq!(reflected.store.snapshot().format.encoding, weir_kube::Encoding::Json);
+    let requests = reflected.api.requests();
+    assert!(requests.iter().all(|request| request.header("accept").contains("protobuf")), "{requests:?}");
+}
