@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_apiserver::{ApiServer, Enforce};
-use weir_tests::client::{Client, Events};
+use weir_tests::client::{Client, Events, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::guests::hostile;
 
@@ -320,6 +320,12 @@ async fn a_daemon_that_starts_with_a_bad_set_falls_back_to_the_one_on_disk() {
     while shown < 19 {
         shown += usize::from(events.next_named().await.starts_with("ADDED"));
     }
-    let warnings = weir.admin().json("/filters").await;
-    assert!(warnings.to_string().contains("taken back: it hid"), "{warnings:#}");
+    // The set from disk is active, and then the status says why.
+    let is_told = async {
+        while !weir.admin().json("/filters").await.to_string().contains("taken back: it hid") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, is_told).await;
+    assert!(told.is_ok(), "{:#}", weir.admin().json("/filters").await);
 }
