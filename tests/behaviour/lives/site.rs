@@ -90,7 +90,8 @@ pub(super) fn setup(url: &str, folder: &Path, node: &str) -> Setup {
         .on_disk(&folder.join("cache"))
         .filters("filters: []")
         .flag("--cache-resources", "services,secrets")
-        .flag("--start-wait", "1s")
+        // A disk that is slow on a busy machine tells late that it has nothing.
+        .flag("--start-wait", "30s")
         .flag("--node-name", node)
         .file("--node-kubeconfig", "node.yaml", &node_credential)
 }
