@@ -24,16 +24,20 @@ pub(super) struct ServedRules {
     former: Arc<[MatchRule]>,
     /// The texts of the rules, those in force last at the end.
     texts: Vec<String>,
+    /// Whether the value is there. To find that it is not, the next start would have to wait for the whole file to be verified.
+    is_kept: bool,
 }
 
 impl ServedRules {
     /// Reads the rules of former processes. While the disk cannot be used, they may have been any.
     pub(super) async fn read(disk: Arc<DiskCache>) -> Self {
-        let texts: Vec<String> = match disk.read(NAME).await {
+        let kept = disk.read(NAME).await;
+        let is_kept = matches!(kept, Ok(Some(_)));
+        let texts: Vec<String> = match kept {
             Ok(value) => value.and_then(|value| serde_json::from_slice(&value.bytes).ok()).unwrap_or_default(),
             Err(_) => vec![ANYTHING.to_owned()],
         };
-        Self { disk, former: texts.iter().filter_map(|text| text.parse().ok()).collect(), texts }
+        Self { disk, former: texts.iter().filter_map(|text| text.parse().ok()).collect(), texts, is_kept }
     }
 
     /// The rules of former processes.
@@ -47,13 +51,19 @@ impl ServedRules {
         let mut added: Vec<_> = filters.iter().flat_map(|filter| filter.rules()).map(ToString::to_string).collect();
         added.sort();
         added.dedup();
-        if added.iter().all(|text| self.texts.contains(text)) {
+        let has_new = !added.iter().all(|text| self.texts.contains(text));
+        if !has_new && self.is_kept {
             return;
         }
         self.texts.retain(|text| !added.contains(text));
         self.texts.extend(added);
         bound(&mut self.texts);
         let Ok(bytes) = serde_json::to_vec(&self.texts) else { return };
+        self.is_kept = true;
+        if !has_new {
+            self.disk.put_later(NAME, CachedValue::lasting(bytes), false);
+            return;
+        }
         // An old rule costs a list of each client whose reads it matches.
         self.disk.put(NAME, CachedValue::lasting(bytes), false).await;
         if tokio::time::timeout(PATIENCE, self.disk.flush()).await.is_err() {
