@@ -20,6 +20,10 @@ async fn viewed() -> (ApiServer, Daemon, Client) {
     let weir = setup.start_ready().await;
     let client = weir.client("kube-proxy");
     client.names(&format!("{SERVICES}?resourceVersion=0")).await;
+    let mut requests = server.request_count();
+    while !server.requests().iter().any(|request| of_weir(&request) && request.query.contains("watch=")) {
+        requests.changed().await.unwrap();
+    }
     server.clear_requests();
     (server, weir, client)
 }
