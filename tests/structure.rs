@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use graph::Graph;
 
 /// The longest file of `host/`, tests included.
-const MAX_LINES: usize = 400;
+const MAX_LINES: usize = 600;
 
 /// What each crate may depend on, of ours. The table of `host/README.md` says the same.
 const CRATES: &[(&str, &[&str])] = &[
@@ -89,7 +89,7 @@ fn top_level_modules_have_no_cycles() {
 }
 
 #[test]
-fn no_file_of_the_host_is_longer_than_400_lines() {
+fn no_file_of_the_host_is_longer_than_600_lines() {
     let mut files = Vec::new();
     source::files(&root().join("host"), &mut files);
     let long: Vec<_> = files

@@ -1,0 +1,72 @@
+//! A client's open watches: what arrives is printed with its time.
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use weir_tests::client::{Client, Events, PATIENCE};
+
+/// Watches until it is dropped or ended.
+pub(crate) struct Watcher {
+    events: mpsc::UnboundedReceiver<String>,
+    tasks: JoinSet<()>,
+}
+
+impl Watcher {
+    /// Opens watches of these paths, each from the present state on.
+    pub(crate) async fn begin(client: &Client, paths: &[&str]) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        for path in paths {
+            let watch = client.watch(&format!("{path}?watch=true&resourceVersion=0")).await;
+            tasks.spawn(print(watch, sender.clone()));
+        }
+        Self { events, tasks }
+    }
+
+    /// Waits for an event that begins with this.
+    pub(crate) async fn expect(&mut self, event_type: &str, object: &str) {
+        let wanted = format!("{event_type} {object}");
+        let found = async { while !self.events.recv().await.expect("the watches stay open").starts_with(&wanted) {} };
+        assert!(tokio::time::timeout(PATIENCE, found).await.is_ok(), "{wanted} does not arrive");
+    }
+
+    /// Closes the watches.
+    pub(crate) fn end(&mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+async fn print(mut watch: Events, events: mpsc::UnboundedSender<String>) {
+    while let Ok(Some(event)) = watch.try_next().await {
+        let (event_type, object) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
+        let text = match object["kind"].as_str() {
+            Some("Service") => format!("service {}", service(object)),
+            Some("EndpointSlice") => format!("endpointslice {}: {}", name(object), endpoints(object).join(", ")),
+            _ => continue,
+        };
+        if event_type != "BOOKMARK" {
+            println!("     {}  {event_type:<8} {text}", jiff::Timestamp::now().strftime("%H:%M:%S%.3f"));
+            let _ = events.send(format!("{event_type} {text}"));
+        }
+    }
+}
+
+/// The name, the type and the node port of a Service.
+pub(crate) fn service(service: &Value) -> String {
+    let port = &service["spec"]["ports"][0]["nodePort"];
+    let port = if port.is_null() { String::new() } else { format!(", node port {port}") };
+    format!("{}: {}{port}", name(service), service["spec"]["type"].as_str().unwrap_or_default())
+}
+
+/// The endpoints of a slice.
+pub(crate) fn endpoints(slice: &Value) -> Vec<String> {
+    let text = |endpoint: &Value| {
+        let (address, node) = (endpoint["addresses"][0].as_str(), endpoint["nodeName"].as_str());
+        format!("{} on {}", address.unwrap_or_default(), node.unwrap_or_default())
+    };
+    slice["endpoints"].as_array().into_iter().flatten().map(text).collect()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
