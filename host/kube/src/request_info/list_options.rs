@@ -74,7 +74,9 @@ pub enum OptionsErrorKind {
     Malformed,
     /// The API server with 422: the options contradict each other.
     Contradiction,
-    /// Weir does not know what it means. The API server may.
+    /// Weir does not serve it as the API server may.
+    Unserved,
+    /// Weir does not know the parameter. The API server may.
     Unknown,
 }
 
@@ -140,7 +142,7 @@ impl ListOptions {
     /// Checks that Weir understands the options as the API server does.
     ///
     /// # Errors
-    /// [`OptionsErrorKind::Malformed`], [`OptionsErrorKind::Unknown`]
+    /// [`OptionsErrorKind::Malformed`], [`OptionsErrorKind::Unserved`]
     pub(crate) fn check_meaning(&self, is_watch: bool) -> Result<(), OptionsError> {
         let version = self.resource_version.as_str();
         if !version.is_empty() {
@@ -149,15 +151,15 @@ impl ListOptions {
                 return Err(OptionsError::malformed("resourceVersion", "it is not a number"));
             }
             if version.starts_with('0') && version != "0" {
-                return Err(OptionsError::unknown("resourceVersion", "it begins with a zero"));
+                return Err(OptionsError::unserved("resourceVersion", "it begins with a zero"));
             }
         }
         if is_watch && !self.continue_token.is_empty() {
-            return Err(OptionsError::unknown("continue", "it has no meaning for a watch"));
+            return Err(OptionsError::unserved("continue", "it has no meaning for a watch"));
         }
         let is_time = |seconds| (0..=MAX_SECONDS).contains(&seconds);
         if is_watch && !self.timeout_seconds.is_none_or(is_time) {
-            return Err(OptionsError::unknown("timeoutSeconds", "it is negative or too large"));
+            return Err(OptionsError::unserved("timeoutSeconds", "it is negative or too large"));
         }
         Ok(())
     }
@@ -168,7 +170,7 @@ impl ListOptions {
     /// [`OptionsErrorKind::Unknown`]
     pub(crate) fn check_known(query: &Query) -> Result<(), OptionsError> {
         match query.keys().find(|key| !KNOWN.contains(key)) {
-            Some(key) => Err(OptionsError::unknown(key.to_owned(), "it is not known here")),
+            Some(key) => Err(OptionsError::new(key.to_owned(), "it is not known here", OptionsErrorKind::Unknown)),
             None => Ok(()),
         }
     }
@@ -196,8 +198,8 @@ impl OptionsError {
         Self::new(parameter, reason, OptionsErrorKind::Malformed)
     }
 
-    fn unknown(parameter: impl Into<Cow<'static, str>>, reason: &str) -> Self {
-        Self::new(parameter, reason, OptionsErrorKind::Unknown)
+    fn unserved(parameter: &'static str, reason: &str) -> Self {
+        Self::new(parameter, reason, OptionsErrorKind::Unserved)
     }
 
     fn new(parameter: impl Into<Cow<'static, str>>, reason: impl fmt::Display, kind: OptionsErrorKind) -> Self {

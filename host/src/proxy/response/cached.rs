@@ -152,7 +152,7 @@ pub(in crate::proxy) async fn respond(
     let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
     let options = match &resource.options {
         Ok(options) => options,
-        // What Weir does not understand, the API server may.
+        // A parameter that Weir does not know, the API server may.
         Err(error) if !online && resource.subresource.is_none() && error.kind != OptionsErrorKind::Unknown => {
             return Some(StatusError::Options(error.clone()).response(Encoding::for_errors(headers)));
         }
