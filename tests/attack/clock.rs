@@ -14,6 +14,7 @@ use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::{Authority, Pair};
+use weir_tests::until;
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";
 const NODES: &str = "/api/v1/nodes";
@@ -222,9 +223,7 @@ async fn permissions_and_objects_on_disk_survive_a_wrong_time_that_was_told_once
     for path in [SERVICES, MAP] {
         assert_eq!(other.get(path).await.status, 200, "{path}");
     }
-    while weir.metric("weir_cache_commits_total").await <= commits {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until!(weir.metric("weir_cache_commits_total").await > commits);
     assert_eq!(weir.stop().await, Some(0));
     link.down().await;
     let weir = shipped(&url, &ca, cache.path()).start().await;

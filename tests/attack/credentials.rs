@@ -8,6 +8,7 @@ use weir_apiserver::{Action, ApiServer, Recorded};
 use weir_tests::client::{Answer, Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
+use weir_tests::until;
 
 const ALL: &str = "/api/v1/services?resourceVersion=0";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -47,9 +48,7 @@ async fn status(client: &Client, path: &str) -> u16 {
 /// Takes the link down, and waits until the daemon knows.
 async fn disconnect(link: &mut Link, weir: &Daemon) {
     link.down().await;
-    while status(&weir.client("tool"), "/healthz").await != 503 {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    until!(status(&weir.client("tool"), "/healthz").await == 503);
 }
 
 /// Breaks all connections, and waits until the API server gets such a request.

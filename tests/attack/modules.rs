@@ -8,6 +8,7 @@ use weir_tests::built;
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::edge::{edge, service};
+use weir_tests::until;
 
 const SERVICES: &str = "/api/v1/services";
 
@@ -107,10 +108,14 @@ async fn only_regular_files_are_modules() {
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     let weir = setup.start().await;
     weir.logged("guest.wasm cannot be read: it is not a regular file").await;
-    let from = weir.log_length();
+    let refused = "weir_reloads_total{result=\"refused\"}";
+    let before = weir.metric(refused).await;
     std::fs::remove_file(&path).unwrap();
     symlink("/dev/zero", &path).unwrap();
     weir.put_filters(&guest("{ops: [{read: [0, name]}]}"));
-    weir.logged_after(from, "guest.wasm cannot be read: it is not a regular file").await;
+    // The reason is the same, and the log has it.
+    until!(weir.metric(refused).await > before);
+    let shown = weir.admin().json("/filters").await.to_string();
+    assert!(shown.contains("guest.wasm cannot be read: it is not a regular file"), "{shown}");
     assert_eq!(weir.stop().await, Some(0), "nothing hangs");
 }

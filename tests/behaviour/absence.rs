@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
+use weir_tests::until;
 
 use super::{NO_LOAD_BALANCERS, edge};
 
@@ -61,9 +62,7 @@ async fn a_config_map_that_names_no_set_keeps_the_last_one() {
         from = holds(&weir, from, reason).await;
         // The log has a reason once for each change.
         put(&server, &json!({"filters.yaml": NO_LOAD_BALANCERS}));
-        while weir.admin().json("/filters").await["lastReload"].to_string().contains("turns filters off") {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until!(!weir.admin().json("/filters").await["lastReload"].to_string().contains("turns filters off"));
     }
     delete(&server);
     holds(&weir, from, "it does not exist").await;

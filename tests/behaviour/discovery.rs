@@ -11,6 +11,7 @@ use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
 use weir_tests::pki::Authority;
 use weir_tests::plane::skipped;
+use weir_tests::until;
 
 use super::edge;
 use super::offline::committed;
@@ -118,9 +119,7 @@ async fn clients_without_a_credential_learn_offline_what_they_learnt_online() {
     assert_eq!(anonymous.get("/version").await.status, 200);
     assert_eq!(accepted.get("/apis").await.status, 200);
     node.link.down().await;
-    while anonymous.get("/healthz").await.status != 503 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until!(anonymous.get("/healthz").await.status == 503);
     assert_eq!(
         (anonymous.get("/version").await.status, anonymous.get("/apis").await.status.as_u16()),
         (http::StatusCode::OK, 503)

@@ -10,6 +10,7 @@ use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
+use weir_tests::until;
 
 use super::offline::{cluster, committed, setup, shown};
 
@@ -36,9 +37,7 @@ impl Node {
         committed(&server, &weir).await;
         // An outage has begun, and its time is on disk.
         link.down().await;
-        while !cache.join("offline-since").exists() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        until!(cache.join("offline-since").exists());
         weir.stop().await;
         std::fs::write(cache.join("last-time"), "2026-01-01T00:00:00Z\n").unwrap();
         Self { server, link, folder, shown }

@@ -10,6 +10,7 @@ use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
 use weir_tests::hanging_folder::HangingFolder;
 use weir_tests::pki::{Authority, Pair};
+use weir_tests::until;
 use weir_tests::{built, daemon};
 
 use super::NO_LOAD_BALANCERS;
@@ -403,9 +404,7 @@ async fn a_log_that_nobody_reads_blocks_nobody() {
 
     let weir = setup().unread().start().await;
     let client = weir.client("kube-proxy");
-    while in_time(&weir.admin(), "/readyz").await != 200 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    until!(in_time(&weir.admin(), "/readyz").await == 200);
     for _ in 0..(8 * PIPE / each).min(20_000) {
         let status = in_time(&client, SERVICES).await;
         assert_eq!(status, 200);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, Events};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::until;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
 
@@ -47,9 +48,7 @@ async fn a_client_that_is_ahead_of_the_disk_loses_what_other_filters_hide_after_
     let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
     let weir = setup(&server, cache.path(), "filters: []\n").start_ready().await;
     weir.client("kube-proxy").json(SERVICES).await;
-    while weir.metric("weir_cache_commits_total").await == 0.0 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    until!(weir.metric("weir_cache_commits_total").await != 0.0);
     // Nothing more gets to the disk, as in the last moment before a kill.
     let weir = weir.killed().await.flag("--cache-commit-interval", "1h").start_ready().await;
     let client = weir.client("kube-proxy");
@@ -189,9 +188,7 @@ async fn what_other_filters_hide_after_a_kill_is_deleted_in_the_state_that_the_c
     let weir = setup(&server, cache.path(), "filters: []\n").start_ready().await;
     let list = weir.client("kube-proxy").json(SERVICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
-    while weir.metric("weir_cache_commits_total").await == 0.0 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    until!(weir.metric("weir_cache_commits_total").await != 0.0);
     let setup = weir.killed().await;
     let weir = setup.filters(NO_LOAD_BALANCERS).start_ready().await;
     let mut watch = watch_from(&weir.client("kube-proxy"), version).await;

@@ -11,6 +11,7 @@ use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::Authority;
+use weir_tests::until;
 
 use super::peers::Pool;
 
@@ -98,9 +99,7 @@ impl Site {
             !store["resourceVersion"].is_null() && store["resourceVersion"] == store["disk"]["resourceVersion"]
         };
         let admin = self.weir().admin();
-        while !admin.json("/caches").await["stores"].as_array().unwrap().iter().all(is_whole) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until!(admin.json("/caches").await["stores"].as_array().unwrap().iter().all(is_whole));
     }
 
     /// The endpoints of a client: addresses, and whether they are ready.

@@ -8,6 +8,7 @@ use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
 use weir_tests::link::Link;
+use weir_tests::until;
 
 use super::{edge, only};
 
@@ -63,9 +64,7 @@ pub(super) async fn committed(server: &ApiServer, weir: &Daemon) {
         server
             .store()
             .edit("v1", "Service", "default", "web", |web| web["metadata"]["labels"] = json!({"n": format!("{n}")}));
-        while weir.metric("weir_cache_commits_total").await <= commits {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until!(weir.metric("weir_cache_commits_total").await > commits);
     }
 }
 

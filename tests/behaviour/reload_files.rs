@@ -17,6 +17,7 @@ use weir_tests::daemon::{Daemon, Setup, manifest, replace};
 use weir_tests::guests::{hostile, variant};
 use weir_tests::hanging_folder::HangingFolder;
 use weir_tests::plane::skipped;
+use weir_tests::until;
 
 use super::edge;
 
@@ -333,9 +334,7 @@ async fn a_huge_file_is_refused_without_being_read() {
             assert!(forms.iter().any(|form| reason.contains(form)), "no {size} in {reason}");
         }
         // It is tried again, with the same result.
-        while weir.metric("weir_reloads_total{result=\"refused\"}").await < refused + 2.0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until!(weir.metric("weir_reloads_total{result=\"refused\"}").await >= refused + 2.0);
         let grown = weir.peak() - before;
         assert!(grown < 16.0, "sparse: {is_sparse}: {grown:.1} MiB more");
         assert_eq!(in_force(&weir).await, expected(&[("one", 0), ("two", 0)]));

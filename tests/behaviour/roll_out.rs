@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_apiserver::{ApiServer, Enforce};
-use weir_tests::client::{Client, Events, PATIENCE};
+use weir_tests::client::{Client, Events};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::guests::hostile;
+use weir_tests::until;
 
 use super::{edge, service};
 
@@ -62,9 +63,7 @@ async fn refused_again(weir: &Daemon, more: f64, change: impl FnOnce()) {
     let refused = "weir_reloads_total{result=\"refused\"}";
     let before = weir.metric(refused).await;
     change();
-    while weir.metric(refused).await < before + more {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until!(weir.metric(refused).await >= before + more);
 }
 
 #[tokio::test]
@@ -321,11 +320,5 @@ async fn a_daemon_that_starts_with_a_bad_set_falls_back_to_the_one_on_disk() {
         shown += usize::from(events.next_named().await.starts_with("ADDED"));
     }
     // The set from disk is active, and then the status says why.
-    let is_told = async {
-        while !weir.admin().json("/filters").await.to_string().contains("taken back: it hid") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let told = tokio::time::timeout(PATIENCE, is_told).await;
-    assert!(told.is_ok(), "{:#}", weir.admin().json("/filters").await);
+    until!(weir.admin().json("/filters").await.to_string().contains("taken back: it hid"));
 }

@@ -8,6 +8,7 @@ use weir_apiserver::{ApiServer, Enforce};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
 use weir_tests::link::Link;
+use weir_tests::until;
 
 use super::{edge, only, service};
 
@@ -126,7 +127,5 @@ async fn an_outage_that_outlasts_the_daemon_is_known_after_one_probe() {
     node.link.down().await;
     node.link.up().await;
     weir.logged("the API server is up again").await;
-    while node.outage().exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until!(!node.outage().exists());
 }

@@ -30,4 +30,5 @@ pub mod pki;
 pub mod plane;
 pub mod protobuf;
 pub mod registry;
+pub mod wait;
 pub mod watch_history;

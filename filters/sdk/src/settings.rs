@@ -55,28 +55,30 @@ impl de::Error for SettingsError {
     }
 
     fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
-        let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
-        Self(format!("unknown value `{found}`, expected {}", known.join(" or ")))
+        let mut text = format!("unknown value `{found}`, expected");
+        for (place, known) in known.iter().enumerate() {
+            text.push_str(if place == 0 { " `" } else { " or `" });
+            text.push_str(known);
+            text.push('`');
+        }
+        Self(text)
     }
 }
 
 /// What serde names by types of Rust, for whoever writes the settings.
 fn in_words(expected: &dyn Expected) -> String {
-    let text = expected.to_string();
-    let words = match text.as_str() {
-        "u8" => "a whole number from 0 to 255",
-        "u16" => "a whole number from 0 to 65535",
-        "u32" | "u64" | "usize" => "a whole number that is not negative",
-        "i8" => "a whole number from -128 to 127",
-        "i16" | "i32" | "i64" | "isize" => "a whole number",
-        "f32" | "f64" => "a number",
-        "a boolean" => "true or false",
-        "a sequence" => "a list",
-        "a map" => "an object",
-        _ if text.starts_with("struct ") => "an object",
+    let mut text = expected.to_string();
+    let words = match text.as_bytes() {
+        b"u16" => "a whole number from 0 to 65535",
+        [b'u' | b'i', b'0'..=b'9', ..] | b"usize" | b"isize" => "a whole number",
+        b"a boolean" => "true or false",
+        b"a sequence" => "a list",
+        b"a map" => "an object",
         _ => return text,
     };
-    words.to_owned()
+    text.clear();
+    text.push_str(words);
+    text
 }
 
 fn spelt(found: Unexpected<'_>) -> String {
