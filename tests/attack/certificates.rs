@@ -31,7 +31,7 @@ impl Node {
     }
 
     fn setup(&self) -> Setup {
-        Setup::new(self.server.url()).cached().filters("filters: []").tls(&self.ca.server())
+        Setup::new(self.server.url()).filters("filters: []").tls(&self.ca.server())
     }
 
     async fn client(&self, weir: &Daemon, shown: &Pair) -> Client {

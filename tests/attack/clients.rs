@@ -18,8 +18,7 @@ const SERVICES: &str = "/api/v1/services";
 
 async fn filtering() -> (ApiServer, Daemon) {
     let server = edge().await;
-    let weir =
-        Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     server.clear_requests();
     (server, weir)
 }

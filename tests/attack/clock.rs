@@ -34,7 +34,7 @@ async fn cluster(pair: &Pair) -> ApiServer {
 
 /// A daemon as it is shipped: with caches, in memory and on disk.
 fn shipped(servers: &str, ca: &Authority, cache: &Path) -> Setup {
-    let setup = Setup::new(servers).cached().on_disk(cache).filters("filters: []");
+    let setup = Setup::new(servers).on_disk(cache).filters("filters: []");
     setup.file("--certificate-authority", "ca.crt", ca.pem())
 }
 

@@ -30,7 +30,6 @@ async fn a_changed_bit_in_compiled_code_is_never_run() {
     let server = edge().await;
     let cache = tempfile::tempdir().unwrap();
     let mut setup = Setup::new(server.url())
-        .cached()
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
         .flag("--cache-dir", &cache.path().display().to_string());

@@ -33,7 +33,7 @@ async fn start(folder: &tempfile::TempDir) -> (ApiServer, Link, Daemon) {
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     server.store().load("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: default}}").unwrap();
     let link = Link::to(&server).await;
-    let weir = Setup::new(&link.url()).cached().on_disk(folder.path()).filters("filters: []").start_ready().await;
+    let weir = Setup::new(&link.url()).on_disk(folder.path()).filters("filters: []").start_ready().await;
     (server, link, weir)
 }
 
@@ -342,7 +342,6 @@ async fn impersonation_with_the_node_credential_is_refused() {
     );
     let uid = weir_tests::daemon::own_uid().to_string();
     let weir = Setup::new(server.url())
-        .cached()
         .filters("filters: []")
         .file("--node-kubeconfig", "node.yaml", &node)
         .flag("--node-credential-uids", &uid)

@@ -50,7 +50,7 @@ async fn an_object_that_is_nested_too_deep_is_the_error_of_this_object() {
 "
         );
         let program = std::fs::read(built::target().join("guest.wasm")).unwrap();
-        let weir = Setup::new(server.url()).cached().filters(&filters).module("guest", &program).start_ready().await;
+        let weir = Setup::new(server.url()).filters(&filters).module("guest", &program).start_ready().await;
         let answer = weir.client("tool").get(SERVICES).await;
         match seen {
             Some(seen) => {
@@ -71,7 +71,7 @@ async fn protobuf_that_is_cut_at_any_byte_is_never_a_shorter_list() {
     let server = edge().await;
     let filters =
         "filters:\n  - {name: discardcloudservice, module: discardcloudservice.wasm, match: ['*/services']}\n";
-    let weir = Setup::new(server.url()).cached().filters(filters).bundled("discardcloudservice").start_ready().await;
+    let weir = Setup::new(server.url()).filters(filters).bundled("discardcloudservice").start_ready().await;
     let client = weir.client("tool").with("accept", PROTOBUF);
     let node = NodeReads::start(weir.client("kubelet"), weir.client("kube-proxy")).await;
     let direct = weir_tests::client::Client::new(server.url(), "tool").with("accept", PROTOBUF);

@@ -52,7 +52,7 @@ async fn a_plugin_of_the_daemons_own_credential_does_not_hold_up_its_end() {
 #[tokio::test]
 async fn a_plugin_of_the_node_credential_holds_up_nobody_else() {
     let server = edge().await;
-    let setup = Setup::new(server.url()).cached().filters("filters: []");
+    let setup = Setup::new(server.url()).filters("filters: []");
     let began = setup.path("began");
     let config = hanging(server.url(), &began.display().to_string());
     let weir = setup.file("--node-kubeconfig", "node.yaml", &config).start_ready().await;

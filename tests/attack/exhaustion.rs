@@ -18,8 +18,7 @@ const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 async fn filtering() -> (ApiServer, Daemon) {
     let server = ApiServer::builder().record(16).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
-    let weir =
-        Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     assert_eq!(weir.client("warm").get(SERVICES).await.status, 200);
     (server, weir)
 }
@@ -149,7 +148,6 @@ async fn the_limit_of_open_files_is_raised_and_leaves_room_for_the_daemon() {
     for (soft, hard) in [(1024, 8192), (512, 512)] {
         let server = edge().await;
         let weir = Setup::new(server.url())
-            .cached()
             .filters(NO_LOAD_BALANCERS)
             .bundled("discardcloudservice")
             .open_files(soft, hard)
@@ -172,7 +170,6 @@ async fn long_selectors_are_not_kept_by_reviews() {
     let server = ApiServer::builder().record(16).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     let weir = Setup::new(server.url())
-        .cached()
         .filters("filters: []")
         .tls(&ca.server())
         .file("--client-ca-file", "clients.crt", clients.pem())

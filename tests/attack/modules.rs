@@ -33,8 +33,7 @@ fn program() -> Vec<u8> {
 
 async fn running(settings: &str) -> (ApiServer, Daemon) {
     let server = edge().await;
-    let weir =
-        Setup::new(server.url()).cached().filters(&guest(settings)).module("guest", &program()).start_ready().await;
+    let weir = Setup::new(server.url()).filters(&guest(settings)).module("guest", &program()).start_ready().await;
     (server, weir)
 }
 
@@ -103,7 +102,7 @@ async fn what_a_module_passes_to_the_host_is_weighed_against_its_memory() {
 #[tokio::test]
 async fn only_regular_files_are_modules() {
     let server = edge().await;
-    let setup = Setup::new(server.url()).cached().filters(&guest("{ops: []}"));
+    let setup = Setup::new(server.url()).filters(&guest("{ops: []}"));
     let path = setup.modules().join("guest.wasm");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     let weir = setup.start().await;

@@ -18,7 +18,7 @@ async fn caching() -> (ApiServer, Daemon) {
         asked.user.name != "alice" || asked.resource != "services" || (asked.name == "two" && asked.verb != "list")
     });
     server.enforce(Enforce::Token("a".to_owned()));
-    let weir = Setup::new(server.url()).filters("filters: []").cached().start_ready().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
     let all = of(&weir, "b").names(&format!("{SERVICES}?resourceVersion=0")).await;
     assert_eq!(all.len(), 3);
     (server, weir)

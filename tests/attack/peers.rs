@@ -66,7 +66,6 @@ impl Attacker {
             STANDARD.encode(self.ca.pem())
         );
         Setup::new(server)
-            .cached()
             .file("--client-ca-file", "clients.crt", self.clients.pem())
             .file("--node-kubeconfig", "node.yaml", &kubeconfig)
             .flag("--peer", &format!("{}={}", self.node, self.server.url()))

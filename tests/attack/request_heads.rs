@@ -20,7 +20,7 @@ const EXEC: &str = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=tr
 
 async fn forwarding() -> (ApiServer, Daemon) {
     let server = edge().await;
-    let weir = Setup::new(server.url()).cached().filters("filters: []").start_ready().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
     server.clear_requests();
     (server, weir)
 }

@@ -39,7 +39,6 @@ async fn shipped(services: usize, cache: &Path, known_only: bool) -> (ApiServer,
         server.store().put(service(&format!("service-{n}"), "ClusterIP")).unwrap();
     }
     let weir = Setup::new(server.url())
-        .cached()
         .on_disk(cache)
         .flag("--memory-budget", "256Mi")
         .filters(NO_LOAD_BALANCERS)

@@ -139,7 +139,7 @@ fn attempts() -> Vec<Attempt> {
 async fn the_api_server_gets_no_request_that_was_not_answered() {
     let attempts = attempts();
     let server = ApiServer::builder().record(3 * attempts.len()).start().await.unwrap();
-    let weir = Setup::new(server.url()).cached().filters("filters: []").start_ready().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
     let answers: Vec<_> =
         futures_util::stream::iter(&attempts).map(|attempt| answers(&weir, attempt)).buffered(128).collect().await;
     let mut sent: HashMap<String, Vec<String>> = HashMap::new();

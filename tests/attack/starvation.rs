@@ -40,10 +40,11 @@ async fn noisy(setup: impl FnOnce(Setup) -> Setup) -> (ApiServer, Daemon, watch:
         }
         false => Action::Serve,
     });
-    let setup = setup(Setup::new(server.url()).cached())
-        .filters(NO_LOAD_BALANCERS)
-        .bundled("discardcloudservice")
-        .file("--certificate-authority", "ca.crt", ca.pem());
+    let setup = setup(Setup::new(server.url())).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").file(
+        "--certificate-authority",
+        "ca.crt",
+        ca.pem(),
+    );
     (server, setup.start_ready().await, open)
 }
 

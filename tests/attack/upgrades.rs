@@ -25,7 +25,6 @@ async fn with_node_credential() -> (ApiServer, Daemon) {
         server.url()
     );
     let weir = Setup::new(server.url())
-        .cached()
         .filters("filters: []")
         .file("--node-kubeconfig", "node.yaml", &config)
         .start_ready()

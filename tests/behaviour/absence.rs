@@ -26,7 +26,7 @@ fn delete(server: &ApiServer) {
 }
 
 fn setup(server: &ApiServer, cache: &Path) -> Setup {
-    Setup::new(server.url()).cached().on_disk(cache).bundled("discardcloudservice")
+    Setup::new(server.url()).on_disk(cache).bundled("discardcloudservice")
 }
 
 async fn names(weir: &Daemon) -> Vec<String> {
@@ -109,7 +109,7 @@ async fn a_config_map_that_is_replaced_by_force_shows_nothing_meanwhile() {
 async fn a_node_that_has_never_had_a_set_has_none() {
     let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
     let mut link = Link::to(&server).await;
-    let weir = Setup::new(&link.url()).cached().on_disk(cache.path()).start_ready().await;
+    let weir = Setup::new(&link.url()).on_disk(cache.path()).start_ready().await;
     let cached = format!("{SERVICES}?resourceVersion=0");
     assert!(weir.client("kube-proxy").names(&cached).await.contains(&"shop".to_owned()));
     super::offline::committed(&server, &weir).await;
@@ -119,7 +119,7 @@ async fn a_node_that_has_never_had_a_set_has_none() {
         if !is_up {
             link.down().await;
         }
-        let weir = Setup::new(&link.url()).cached().on_disk(cache.path()).start_ready().await;
+        let weir = Setup::new(&link.url()).on_disk(cache.path()).start_ready().await;
         assert!(weir.client("kube-proxy").names(&cached).await.contains(&"shop".to_owned()), "{is_up}");
         assert!(!weir.log_text().contains("configuration refused"), "{}", weir.log_text());
         assert_eq!(weir.stop().await, Some(0));

@@ -47,7 +47,6 @@ impl Node {
 
     async fn start(&self) -> Daemon {
         let setup = Setup::new(&self.link.url())
-            .cached()
             .filters("filters: []")
             .on_disk(self.cache.path())
             .tls(&self.ca.server())
@@ -96,7 +95,7 @@ async fn a_node_without_a_clock_trusts_the_certificate_of_the_api_server() {
     let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
     let server = secure_edge(&ca.server(), None).await;
     let setup = |cache: &Path| {
-        let setup = Setup::new(server.url()).cached().filters("filters: []");
+        let setup = Setup::new(server.url()).filters("filters: []");
         let setup = setup.flag("--cache-dir", &cache.display().to_string()).flag("--cache-size", "64Mi");
         machine.run(setup.file("--certificate-authority", "ca.crt", ca.pem()), cache)
     };

@@ -25,7 +25,7 @@ async fn modules_are_compiled_in_memory_while_the_disk_is_read_only_or_full() {
             while std::io::Write::write_all(&mut filler, &[0; 1 << 12]).is_ok() {}
         }
         mount.remount(state);
-        let setup = Setup::new(server.url()).cached().on_disk(folder.path());
+        let setup = Setup::new(server.url()).on_disk(folder.path());
         let weir = setup.filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
         let names = weir.client("kube-proxy").names(SERVICES).await;
         assert_eq!(names, ["dashboard", "kubernetes", "web"], "{state}: {}", weir.log_text());
@@ -48,7 +48,7 @@ async fn a_cache_directory_that_a_read_only_disk_does_not_have_stops_nothing() {
     mount.run("size=1m,mode=0700");
     mount.remount("ro");
     let cache = folder.path().join("cache");
-    let setup = Setup::new(server.url()).cached().on_disk(&cache);
+    let setup = Setup::new(server.url()).on_disk(&cache);
     let weir = setup.filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     assert_eq!(weir.client("kube-proxy").names(SERVICES).await, ["dashboard", "kubernetes", "web"]);
     let line = weir.logged("the cache directory cannot be used").await;

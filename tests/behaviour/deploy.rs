@@ -75,7 +75,7 @@ async fn the_daemon_runs_with_exactly_the_deployed_config_map_and_permissions() 
         allowed.is_some()
     });
     server.enforce(Enforce::Everybody);
-    let mut setup = Setup::new(server.url()).cached();
+    let mut setup = Setup::new(server.url());
     for entry in std::fs::read_dir(built::modules()).unwrap() {
         let path = entry.unwrap().path();
         setup = setup.bundled(path.file_stem().unwrap().to_str().unwrap());

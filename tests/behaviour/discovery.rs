@@ -1,7 +1,6 @@
 //! Discovery without the API server: kubectl starts on a node where nobody has used it, and nobody learns more than online.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::Value;
 use tokio::process::Command;
@@ -40,7 +39,7 @@ impl Node {
     /// Local clients have the credential of the node.
     async fn start(&self) -> Daemon {
         let node = kubeconfig(&self.link.url(), self.ca.pem(), "token: node");
-        let setup = Setup::new(&self.link.url()).cached().filters("filters: []").on_disk(self.cache.path());
+        let setup = Setup::new(&self.link.url()).filters("filters: []").on_disk(self.cache.path());
         setup.file("--node-kubeconfig", "node.yaml", &node).start_ready().await
     }
 
@@ -114,7 +113,7 @@ async fn prints_services(weir: &Daemon) {
 #[tokio::test]
 async fn clients_without_a_credential_learn_offline_what_they_learnt_online() {
     let mut node = Node::new().await;
-    let weir = Setup::new(&node.link.url()).cached().filters("filters: []").start_ready().await;
+    let weir = Setup::new(&node.link.url()).filters("filters: []").start_ready().await;
     let (anonymous, accepted) = (weir.client("tool"), weir.client("tool").with("authorization", "Bearer mine"));
     assert_eq!(anonymous.get("/version").await.status, 200);
     assert_eq!(accepted.get("/apis").await.status, 200);

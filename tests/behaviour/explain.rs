@@ -34,7 +34,6 @@ async fn site() -> Site {
         "  - name: discardcloudservice\n    module: discardcloudservice.wasm\n    match: [\"*/services\"]\n"
     );
     let setup = Setup::new(&link.url())
-        .cached()
         .flag("--node-name", "edge-a")
         .filters(&filters)
         .bundled("servicetopology")

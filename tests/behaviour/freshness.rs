@@ -16,7 +16,7 @@ const WATCH_LIST: &str = "watch=true&sendInitialEvents=true&resourceVersionMatch
 /// A daemon whose view of Services has reached all that was written.
 async fn viewed() -> (ApiServer, Daemon, Client) {
     let server = edge().await;
-    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").cached();
+    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
     let weir = setup.start_ready().await;
     let client = weir.client("kube-proxy");
     client.names(&format!("{SERVICES}?resourceVersion=0")).await;
@@ -193,7 +193,7 @@ async fn what_the_api_server_warns_of_comes_with_cached_reads() {
         true => Action::Warn(HeaderValue::from_static(DEPRECATED)),
         false => Action::Serve,
     });
-    let weir = Setup::new(server.url()).cached().start_ready().await;
+    let weir = Setup::new(server.url()).start_ready().await;
     let client = weir.client("kube-proxy");
     for query in ["resourceVersion=0", "watch=true&resourceVersion=0&timeoutSeconds=1"] {
         let answer = client.get(&format!("/api/v1/endpoints?{query}")).await;

@@ -125,7 +125,6 @@ impl Site {
     fn setup(&self) -> Setup {
         let path = |kind, name: &str| self.path(kind, name).display().to_string();
         Setup::kubeconfig(&self.path(Kubeconfig, "config"))
-            .cached()
             .on_disk(&self.path(Cache, "cache"))
             .flag("--modules-dir", &path(Modules, "modules"))
             .flag("--config-file", &path(Configuration, "filters.yaml"))

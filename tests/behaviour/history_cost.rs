@@ -37,7 +37,7 @@ async fn a_hundred_collections_are_compared_with_one_short_list_each_after_a_res
     let cache = tempfile::tempdir().unwrap();
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let setup = || {
-        let setup = Setup::new(server.url()).cached().on_disk(cache.path()).filters("filters: []").tls(&ca.server());
+        let setup = Setup::new(server.url()).on_disk(cache.path()).filters("filters: []").tls(&ca.server());
         setup.file("--client-ca-file", "clients.crt", clients.pem())
     };
     let weir = setup().start_ready().await;

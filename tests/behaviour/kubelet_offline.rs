@@ -31,7 +31,6 @@ async fn edge() -> Edge {
         server.store().put(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})).unwrap();
     }
     let weir = Setup::new(server.url())
-        .cached()
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
         .tls(&ca.server())
@@ -109,7 +108,7 @@ async fn a_resource_that_the_daemon_may_not_list_is_forwarded() {
     server.add_token("mine", "reader", &[]);
     server.enforce(weir_apiserver::Enforce::Everybody);
     server.set_policy(|request| request.resource != "services" || request.user.name == "reader");
-    let weir = Setup::new(server.url()).cached().filters("filters: []").start_ready().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
     let client = weir.client("tool").with("authorization", "Bearer mine");
     assert_eq!(client.names(SERVICES).await.len(), 4);
     let mut events = client.watch("/api/v1/services?watch=true").await;
@@ -119,8 +118,7 @@ async fn a_resource_that_the_daemon_may_not_list_is_forwarded() {
 #[tokio::test]
 async fn an_empty_value_turns_caching_off() {
     let server = super::edge().await;
-    let weir =
-        Setup::new(server.url()).cached().filters("filters: []").flag("--cache-resources", "").start_ready().await;
+    let weir = Setup::new(server.url()).filters("filters: []").uncached().start_ready().await;
     server.clear_requests();
     for _ in 0..2 {
         weir.client("tool").names(SERVICES).await;

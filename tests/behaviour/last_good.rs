@@ -17,7 +17,7 @@ const FILTERED: [&str; 3] = ["dashboard", "kubernetes", "web"];
 fn setup(url: &str, cache: &Path) -> Setup {
     // The match rules are those of the module.
     let filters = only("discardcloudservice", "    failurePolicy: Ignore\n");
-    Setup::new(url).cached().on_disk(cache).filters(&filters).bundled("discardcloudservice")
+    Setup::new(url).on_disk(cache).filters(&filters).bundled("discardcloudservice")
 }
 
 /// A node whose filter worked, stopped.
@@ -64,7 +64,7 @@ async fn a_start_offline_after_an_upgrade_uses_the_modules_of_the_last_good_set(
         "data": {"filters.yaml": only("discardcloudservice", "")},
     });
     server.store().put(map).unwrap();
-    let setup = Setup::new(&link.url()).cached().on_disk(cache.path()).bundled("discardcloudservice");
+    let setup = Setup::new(&link.url()).on_disk(cache.path()).bundled("discardcloudservice");
     let weir = setup.start_ready().await;
     assert_eq!(weir.client("kube-proxy").names(&format!("{SERVICES}?resourceVersion=0")).await, FILTERED);
     super::offline::committed(&server, &weir).await;
@@ -83,7 +83,7 @@ async fn a_node_without_a_last_good_set_leaves_out_what_cannot_be_loaded_and_may
             + &format!("  - {{name: bad, module: bad.wasm, match: ['*/endpoints'], failurePolicy: {policy}}}\n")
     };
     let setup = |policy: &str| {
-        let setup = Setup::new(server.url()).cached().on_disk(cache.path()).filters(&filters(policy));
+        let setup = Setup::new(server.url()).on_disk(cache.path()).filters(&filters(policy));
         setup.bundled("discardcloudservice").module("bad", &hostile("trap-in-configure")).flag("--start-wait", "50ms")
     };
     let weir = setup("Ignore").start_ready().await;
@@ -105,7 +105,7 @@ async fn reads_that_no_rule_can_match_are_served_while_a_module_is_refused() {
     let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
     let filters = only("discardcloudservice", "")
         + "  - {name: bad, module: bad.wasm, match: ['*/endpoints'], failurePolicy: Fail}\n";
-    let setup = Setup::new(server.url()).cached().on_disk(cache.path()).filters(&filters);
+    let setup = Setup::new(server.url()).on_disk(cache.path()).filters(&filters);
     let setup = setup.bundled("discardcloudservice").module("bad", &hostile("trap-in-configure"));
     let weir = setup.flag("--start-wait", "50ms").start().await;
     weir.logged("configuration refused").await;

@@ -1,7 +1,6 @@
 //! What kubelet reports of its pods while the API server cannot be reached: endpoints lead to the pods' new addresses.
 
 use std::path::Path;
-use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -54,7 +53,6 @@ impl Site {
 
     async fn start(&mut self, boot: &str, more: impl FnOnce(Setup) -> Setup) {
         let setup = Setup::new(&self.link.url())
-            .cached()
             .filters("filters: []")
             .on_disk(self.cache.path())
             .tls(&self.ca.server())
@@ -452,8 +450,7 @@ impl Neighbours {
 
     async fn start(&mut self, index: usize, more: impl FnOnce(&Pool, Setup) -> Setup) {
         let setup = self.pool.setup(&self.links[index].url(), index);
-        let setup =
-            setup.cached().filters("filters: []").on_disk(self.caches[index].path()).flag("--peer-silence", "1s");
+        let setup = setup.filters("filters: []").on_disk(self.caches[index].path()).flag("--peer-silence", "1s");
         self.weirs[index] = Some(more(&self.pool, setup).start_ready().await);
     }
 

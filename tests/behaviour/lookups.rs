@@ -88,7 +88,7 @@ async fn informed_by_view(client: &Client, path: &str) -> (Value, Events) {
 #[tokio::test]
 async fn watches_of_a_view_get_what_changed_lookups_change_and_a_bookmark_after_it() {
     let server = edge().await;
-    let setup = Setup::new(server.url()).cached().filters(&only("servicetopology", "")).bundled("servicetopology");
+    let setup = Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology");
     let weir = setup.start_ready().await;
     let (list, mut events) = informed_by_view(&weir.client("kube-proxy"), SLICES).await;
     assert_eq!(nodes(&list), ["edge-a", "edge-b"]);
@@ -115,7 +115,7 @@ async fn watches_of_a_view_get_what_changed_lookups_change_and_a_bookmark_after_
 async fn a_service_that_the_nodes_pool_hides_and_shows_is_deleted_and_added_on_watches_of_a_view() {
     let server = edge().await;
     let filters = only("nodeportisolation", "    settings: {whenClosed: drop}\n");
-    let weir = Setup::new(server.url()).cached().filters(&filters).bundled("nodeportisolation").start_ready().await;
+    let weir = Setup::new(server.url()).filters(&filters).bundled("nodeportisolation").start_ready().await;
     let (list, mut events) = informed_by_view(&weir.client("kube-proxy"), SERVICES).await;
     assert_eq!(names(&list), ["kubernetes", "shop", "web"], "dashboard is for the pool beijing");
     let stored = server.store().get("v1", "Service", "default", "dashboard").unwrap();

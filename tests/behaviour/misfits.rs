@@ -17,7 +17,7 @@ use super::offline::committed;
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";
 
 fn setup(link: &Link, cache: &Path, node: &str) -> Setup {
-    Setup::new(&link.url()).cached().on_disk(cache).filters("filters: []").flag("--node-name", node)
+    Setup::new(&link.url()).on_disk(cache).filters("filters: []").flag("--node-name", node)
 }
 
 /// A node has been online, and its API server cannot be reached any more. Returns the names of its Services.

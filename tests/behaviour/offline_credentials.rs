@@ -63,7 +63,7 @@ echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","
 
     fn setup(&self) -> Setup {
         let cache: &Path = &self.path("cache");
-        let setup = Setup::kubeconfig(&self.path("kubeconfig")).cached().on_disk(cache);
+        let setup = Setup::kubeconfig(&self.path("kubeconfig")).on_disk(cache);
         setup.filters(NO_LOAD_BALANCERS).bundled("discardcloudservice")
     }
 

@@ -30,7 +30,7 @@ impl Node {
     }
 
     async fn start(&self) -> Daemon {
-        let setup = Setup::new(&self.link.url()).cached().on_disk(self.cache.path()).filters("filters: []");
+        let setup = Setup::new(&self.link.url()).on_disk(self.cache.path()).filters("filters: []");
         self.machine.run(setup.flag("--offline-grace", "5s"), self.cache.path()).start_ready().await
     }
 }

@@ -23,7 +23,7 @@ async fn site() -> Site {
     let server = edge().await;
     put(&server, "p");
     let link = Link::to(&server).await;
-    let setup = Setup::new(&link.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    let setup = Setup::new(&link.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
     let weir = setup.start_ready().await;
     let operator = client(&weir, "token-a");
     server.clear_requests();

@@ -21,8 +21,7 @@ async fn open(browser: &mut Browser, weir: &Daemon) {
 async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
     let Some(mut browser) = Browser::start().await else { return };
     let server = edge().await;
-    let weir =
-        Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services").await;
     let mut events = weir.client("coredns").watch("/api/v1/services?watch=1&resourceVersion=0").await;
     events.next().await;
@@ -113,8 +112,7 @@ async fn an_explanation_of_an_object_named_script_is_no_document() {
 async fn the_page_stops_while_it_is_hidden_and_is_readable_on_a_phone() {
     let Some(mut browser) = Browser::start().await else { return };
     let server = edge().await;
-    let weir =
-        Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
     let folder = std::env::var_os("WEIR_SCREENSHOTS").map(std::path::PathBuf::from);
     for (width, colours) in [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")] {

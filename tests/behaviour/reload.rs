@@ -423,7 +423,7 @@ async fn a_change_of_one_filter_does_not_reload_another() {
 async fn a_changed_match_rule_is_noticed_only_by_those_whom_it_concerns() {
     let server = edge().await;
     // Without views, whose watches get the difference instead of a 410.
-    let setup = Setup::new(server.url()).flag("--cache-resources", "");
+    let setup = Setup::new(server.url()).uncached();
     let weir = setup.filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     let client = weir.client("kube-proxy");
     let list = client.json(SERVICES).await;

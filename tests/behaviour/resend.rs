@@ -15,7 +15,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 async fn topology(resend: &str) -> (ApiServer, Daemon) {
     let server = edge().await;
     let filters = only("servicetopology", "    match: ['*/endpointslices']\n");
-    let setup = Setup::new(server.url()).filters(&filters).bundled("servicetopology").cached();
+    let setup = Setup::new(server.url()).filters(&filters).bundled("servicetopology");
     (server, setup.flag("--resend", resend).start_ready().await)
 }
 

@@ -1,6 +1,6 @@
 //! Roll-out: observed filters, filters of some nodes, the kill switch, and filters that are taken back.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use weir_apiserver::{ApiServer, Enforce};
@@ -23,7 +23,6 @@ fn discard(more: &str) -> String {
 
 fn setup(server: &ApiServer, filters: &str) -> Setup {
     Setup::new(server.url())
-        .cached()
         .flag("--node-name", "edge-a")
         .filters(filters)
         .bundled("discardcloudservice")

@@ -37,7 +37,7 @@ impl Node {
     }
 
     async fn start(&self) -> Daemon {
-        let setup = Setup::new(&self.link.url()).cached().bundled("discardcloudservice");
+        let setup = Setup::new(&self.link.url()).bundled("discardcloudservice");
         setup.on_disk(self.cache.path()).start().await
     }
 

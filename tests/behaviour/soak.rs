@@ -106,7 +106,6 @@ async fn memory_is_flat_while_a_hundred_clients_come_and_go() {
     let weir = Setup::new(server.url())
         .bundled("discardcloudservice")
         .filters(NO_LOAD_BALANCERS)
-        .cached()
         .flag("--cache-dir", &cache.path().display().to_string())
         .flag("--cache-size", "64Mi")
         // The histories of all views fill it before the first measurement.

@@ -160,7 +160,6 @@ filters:
 ";
     let weir = Setup::new(&link.url())
         .flag("--node-name", "edge-a1")
-        .cached()
         .filters(filters)
         .bundled("servicetopology")
         .bundled("nodeportisolation")

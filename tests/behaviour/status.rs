@@ -23,7 +23,7 @@ async fn printed(weir: &Daemon, arguments: &[&str]) -> String {
 #[tokio::test]
 async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     let server = edge().await;
-    let setup = Setup::new(server.url()).cached().filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
     let weir = setup.start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
     let from = weir.log_length();

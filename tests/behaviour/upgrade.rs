@@ -31,7 +31,7 @@ struct Node {
 
 impl Node {
     async fn start(&self, release: Release) -> Daemon {
-        let setup = Setup::new(&self.link.url()).cached().on_disk(&self.cache).filters("filters: []");
+        let setup = Setup::new(&self.link.url()).on_disk(&self.cache).filters("filters: []");
         match (release, &self.previous) {
             (Release::Older, Some(previous)) => setup.program(previous.join("target/release/weir")),
             _ => setup,

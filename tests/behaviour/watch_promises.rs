@@ -150,12 +150,8 @@ async fn watches_of_views_keep_the_promises_of_a_watch_cache() {
     let seed = seed();
     println!("SEED={seed} repeats the writes and the cuts of the clients");
     let server = ApiServer::builder().start().await.unwrap();
-    let weir = Setup::new(server.url())
-        .bundled("discardcloudservice")
-        .filters(HIDE_FROM_KUBE_PROXY)
-        .cached()
-        .start_ready()
-        .await;
+    let weir =
+        Setup::new(server.url()).bundled("discardcloudservice").filters(HIDE_FROM_KUBE_PROXY).start_ready().await;
     let (progress, observed) = watch::channel(Progress::default());
     let (existing, history) = (BTreeSet::new(), History::default());
     let mut writer = Writer { server: &server, weir: &weir, random: Random(seed), history, existing, progress };

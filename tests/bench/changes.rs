@@ -57,7 +57,7 @@ pub(crate) async fn changes(table: &mut Table) {
 async fn daemon(server: &ApiServer) -> Daemon {
     let filters = ["servicetopology", "discardcloudservice"];
     let text: String = filters.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect();
-    let setup = Setup::new(server.url()).cached().flag("--node-name", data::NODE).filters(&format!("filters:\n{text}"));
+    let setup = Setup::new(server.url()).flag("--node-name", data::NODE).filters(&format!("filters:\n{text}"));
     filters.into_iter().fold(setup, Setup::bundled).start_ready().await
 }
 

@@ -68,7 +68,6 @@ async fn measure(table: &mut Table, load: &Load) {
     }
     let setup = Setup::new(server.url())
         .flag("--node-name", data::NODE)
-        .cached()
         .filters("filters:\n  - {name: nodeportisolation, module: nodeportisolation.wasm}\n")
         .bundled("nodeportisolation");
     let cache = tempfile::tempdir().unwrap();

@@ -133,7 +133,7 @@ async fn main() {
 /// The daemon as `deploy/` runs it, on a link that can be cut.
 fn shipped(link: &Link, cache: &Path) -> Setup {
     let modules = std::fs::read_dir(built::modules()).unwrap().map(|entry| entry.unwrap().path());
-    let setup = Setup::new(&link.url()).cached().on_disk(cache).flag("--config-map", "kube-system/weir-filters");
+    let setup = Setup::new(&link.url()).on_disk(cache).flag("--config-map", "kube-system/weir-filters");
     modules.fold(setup, |setup, path| setup.bundled(path.file_stem().unwrap().to_str().unwrap()))
 }
 

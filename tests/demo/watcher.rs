@@ -5,16 +5,19 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use weir_tests::client::{Client, Events, PATIENCE};
 
+/// The events that may wait until the demo expects them.
+const QUEUE: usize = 1024;
+
 /// Watches until it is dropped or ended.
 pub(crate) struct Watcher {
-    events: mpsc::UnboundedReceiver<String>,
+    events: mpsc::Receiver<String>,
     tasks: JoinSet<()>,
 }
 
 impl Watcher {
     /// Opens watches of these paths, each from the present state on.
     pub(crate) async fn begin(client: &Client, paths: &[&str]) -> Self {
-        let (sender, events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::channel(QUEUE);
         let mut tasks = JoinSet::new();
         for path in paths {
             let watch = client.watch(&format!("{path}?watch=true&resourceVersion=0")).await;
@@ -36,7 +39,7 @@ impl Watcher {
     }
 }
 
-async fn print(mut watch: Events, events: mpsc::UnboundedSender<String>) {
+async fn print(mut watch: Events, events: mpsc::Sender<String>) {
     while let Ok(Some(event)) = watch.try_next().await {
         let (event_type, object) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
         let text = match object["kind"].as_str() {
@@ -45,10 +48,16 @@ async fn print(mut watch: Events, events: mpsc::UnboundedSender<String>) {
             _ => continue,
         };
         if event_type != "BOOKMARK" {
-            println!("     {}  {event_type:<8} {text}", jiff::Timestamp::now().strftime("%H:%M:%S%.3f"));
-            let _ = events.send(format!("{event_type} {text}"));
+            println!("     {}  {event_type:<8} {text}", time());
+            let _ = events.send(format!("{event_type} {text}")).await;
         }
     }
+}
+
+/// The time of day, in UTC.
+#[expect(clippy::disallowed_methods, reason = "for the reader of the demo, by the clock of this machine")]
+fn time() -> String {
+    jiff::Timestamp::now().strftime("%H:%M:%S%.3f").to_string()
 }
 
 /// The name, the type and the node port of a Service.

@@ -163,7 +163,7 @@ async fn traefik_serves_the_endpoints_of_its_pool_only_and_offline_too() {
 
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
-    let setup = Setup::kubeconfig(&cluster.plane.kubeconfig("weir-cut")).cached().on_disk(&cache);
+    let setup = Setup::kubeconfig(&cluster.plane.kubeconfig("weir-cut")).on_disk(&cache);
     let setup = setup.filters(FILTERS).bundled("endpoints").flag("--cache-secrets-for", "traefik");
     let weir = cluster.plane.secured(setup).start_ready().await;
     let kubeconfig = through_weir(&cluster, folder.path(), &weir).await;

@@ -142,7 +142,6 @@ impl Site {
         let setup = Setup::kubeconfig(&self.plane.kubeconfig("weir-cut"))
             .flag("--node-kubeconfig", &self.plane.kubeconfig("node-cut").display().to_string())
             .flag("--modules-dir", &built::modules().display().to_string())
-            .cached()
             .on_disk(self.cache.path())
             .switch("--verbose")
             .filters("filters: []");

@@ -303,7 +303,6 @@ async fn random_users_get_through_weir_what_the_api_server_shows_them() {
     let cache = tempfile::tempdir().unwrap();
     let weir = Setup::kubeconfig(&site.plane.kubeconfig("weir-cut"))
         .flag("--modules-dir", &built::modules().display().to_string())
-        .cached()
         .on_disk(cache.path())
         .filters("filters: []")
         .start_ready()

@@ -32,7 +32,6 @@ impl Site {
         Setup::kubeconfig(&self.plane.kubeconfig("weir-cut"))
             .flag("--node-kubeconfig", &self.plane.kubeconfig("node-cut").display().to_string())
             .flag("--modules-dir", &built::modules().display().to_string())
-            .cached()
             .on_disk(self.cache.path())
             .start_ready()
             .await

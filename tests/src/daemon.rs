@@ -110,8 +110,6 @@ impl Setup {
             .flag("--cache-dir", &cache)
             // The directory is shared by all daemons, for compiled modules.
             .flag("--cache-size", "0")
-            // Most tests are about requests that reach the API server. `cached` is the default of a daemon.
-            .flag("--cache-resources", "")
             .pods(&Authority::new("unused").server())
     }
 
@@ -149,10 +147,10 @@ impl Setup {
         self
     }
 
-    /// Turns on the watch caches that a daemon has by default.
+    /// Turns the watch caches off: all reads go to the API server.
     #[must_use]
-    pub fn cached(self) -> Self {
-        self.without("--cache-resources")
+    pub fn uncached(self) -> Self {
+        self.flag("--cache-resources", "")
     }
 
     /// Keeps the caches on disk, in this directory, with a commit soon after each change.

@@ -86,7 +86,6 @@ pub(super) fn setup(url: &str, folder: &Path, node: &str) -> Setup {
           users: [{{name: u, user: {{token: kubelet}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}"
     );
     Setup::new(url)
-        .cached()
         .on_disk(&folder.join("cache"))
         .filters("filters: []")
         .flag("--cache-resources", "services,secrets")

@@ -272,7 +272,7 @@ fn resource(request: &Request<()>) -> Answer {
         Err(error) => match error.kind {
             OptionsErrorKind::Malformed => Some("400".to_owned()),
             OptionsErrorKind::Contradiction => Some("422".to_owned()),
-            OptionsErrorKind::Unknown => None,
+            OptionsErrorKind::Unserved | OptionsErrorKind::Unknown => None,
         },
     };
     let is_partial = options.is_none();

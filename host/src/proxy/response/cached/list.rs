@@ -30,10 +30,10 @@ pub(super) async fn list(
     read: &CachedRead,
     view: &Arc<View>,
 ) -> Result<Response<ResponseBody>, StatusError> {
-    if let Start::NotOlderThan(version) = read.start {
-        if timeout(FRESH, reaches(view, version)).await.is_err() {
-            return Err(StatusError::TooLargeVersion { version, current: view.snapshot().version });
-        }
+    if let Start::NotOlderThan(version) = read.start
+        && timeout(FRESH, reaches(view, version)).await.is_err()
+    {
+        return Err(StatusError::TooLargeVersion { version, current: view.snapshot().version });
     }
     if read.start == Start::Exact {
         return Err(StatusError::Expired("the API server cannot be reached, and the cache has no earlier versions"));
