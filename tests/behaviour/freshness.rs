@@ -134,11 +134,18 @@ async fn a_list_at_a_version_of_another_resource_waits_for_no_bookmark() {
 }
 
 #[tokio::test]
-async fn a_watch_from_a_version_that_the_api_server_has_not_reached_has_expired() {
+async fn a_version_that_the_api_server_has_not_reached_is_refused_and_holds_nobody_back() {
     let (server, _weir, client) = viewed().await;
     let version = server.store().revision() + 1000;
     let answer = client.get(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
     assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (410, &Value::from("Expired")));
+    for version in [version, u64::MAX] {
+        for query in [String::new(), format!("&{WATCH_LIST}")] {
+            let answer = client.get(&format!("{SERVICES}?resourceVersion={version}{query}")).await;
+            let cause = &answer.json()["details"]["causes"][0]["reason"];
+            assert_eq!((answer.status.as_u16(), cause), (504, &Value::from("ResourceVersionTooLarge")), "{query}");
+        }
+    }
     // One that it has reached is waited for.
     let newest = server.store().advance();
     let mut events = client.watch(&format!("{SERVICES}?watch=true&resourceVersion={newest}")).await;

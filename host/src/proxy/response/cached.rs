@@ -230,11 +230,8 @@ async fn read_view(
     if online && is_consistent(&read.resource, &read.options) {
         fresh::is_as_new_as_now(&view).await?;
     }
-    if let Start::After(version) = read.start
-        && online
-        && fresh::is_of_another_cluster(&view, version).await
-    {
-        return Some(Err(StatusError::Expired("the API server has not reached this version")));
+    if online && let Err(error) = fresh::is_of_this_cluster(read.start, &view).await {
+        return Some(Err(error));
     }
     let warnings = view.warnings();
     let response = match read.resource.verb {

@@ -26,6 +26,8 @@ const LATE: Duration = Duration::from_millis(500);
 const MOMENT: Duration = Duration::from_millis(20);
 /// How long what a store lacks of a list may take.
 const ARRIVES: Duration = Duration::from_secs(3);
+/// The time from an attempt that has failed to the next one.
+const PAUSE: Duration = Duration::from_secs(10);
 /// The most objects of which names and versions are listed, about 16 MiB before compression.
 const MAX_LISTED: usize = 1 << 14;
 
@@ -149,31 +151,42 @@ impl ConsistentReads {
 
     /// Brings the store to each version that somebody waits for.
     async fn catch_up(&self) {
-        let (mut wanted, mut tried) = (self.store.wanted.subscribe(), 0);
+        let mut wanted = self.store.wanted.subscribe();
         loop {
-            let is_due = |wanted: &u64| *wanted > tried.max(self.store.snapshot().version);
+            let is_due = |wanted: &u64| *wanted > self.store.snapshot().version;
             let Ok(version) = wanted.wait_for(is_due).await.map(|wanted| *wanted) else { return };
-            tried = version;
-            if timeout(MOMENT, self.store.reaches(version)).await.is_ok() || !self.store.can_reach() {
+            if timeout(MOMENT, self.store.reaches(version)).await.is_ok() {
                 continue;
             }
-            let listed = match self.server.newest().await {
-                Ok(listed) if !listed.has_more => listed,
-                Ok(_) => continue,
-                Err(error) => {
-                    tracing::debug!(collection = %self.server.collection, ?error, "the store cannot be compared with the API server");
-                    continue;
-                }
-            };
-            let mut changes = self.store.subscribe();
-            let reached = async {
-                while !(self.store.is_following() && self.store.reach(&listed.prints, listed.version)) {
-                    // The store owns the sender.
-                    let _ = changes.changed().await;
-                }
-            };
-            // Who still waits then gets the version by a BOOKMARK.
-            let _ = timeout(ARRIVES, reached).await;
+            self.compare().await;
+            if self.store.snapshot().version < version {
+                // Who still waits gets the version by a BOOKMARK, and whoever asks later is another attempt.
+                let _ = timeout(PAUSE, self.store.reaches(version)).await;
+                self.store.wanted.send_modify(|wanted| *wanted = self.store.snapshot().version);
+            }
         }
+    }
+
+    /// Compares the store with a list of names and versions, until it is at the version of the list or has had time to get there.
+    async fn compare(&self) {
+        if !self.store.can_reach() {
+            return;
+        }
+        let listed = match self.server.newest().await {
+            Ok(listed) if !listed.has_more => listed,
+            Ok(_) => return,
+            Err(error) => {
+                tracing::debug!(collection = %self.server.collection, ?error, "the store cannot be compared with the API server");
+                return;
+            }
+        };
+        let mut changes = self.store.subscribe();
+        let reached = async {
+            while !(self.store.is_following() && self.store.reach(&listed.prints, listed.version)) {
+                // The store owns the sender.
+                let _ = changes.changed().await;
+            }
+        };
+        let _ = timeout(ARRIVES, reached).await;
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::start::Start;
+use crate::proxy::respond::StatusError;
 use crate::view::View;
 
 /// How long a read waits for a version that the view has not reached; as kube-apiserver.
@@ -22,10 +24,22 @@ pub(super) async fn is_as_new_as_now(view: &View) -> Option<()> {
     timeout(FRESH, reached).await.ok().flatten()
 }
 
-/// Whether a version that a view has not reached is not of this cluster: the API server itself has not reached it.
-pub(super) async fn is_of_another_cluster(view: &View, version: u64) -> bool {
-    view.snapshot().version < version
-        && matches!(timeout(FRESH, view.newest_version()).await, Ok(Some(newest)) if newest < version)
+/// Refuses a read of a version that neither the view nor the API server itself has reached: it is of another cluster, or of none.
+///
+/// # Errors
+/// A watch that continues there has expired. Other reads get what an API server says that is behind.
+pub(super) async fn is_of_this_cluster(start: Start, view: &View) -> Result<(), StatusError> {
+    let (Start::NotOlderThan(version) | Start::After(version)) = start else { return Ok(()) };
+    if view.snapshot().version >= version {
+        return Ok(());
+    }
+    match (timeout(FRESH, view.newest_version()).await, start) {
+        (Ok(Some(newest)), Start::After(_)) if newest < version => {
+            Err(StatusError::Expired("the API server has not reached this version"))
+        }
+        (Ok(Some(current)), _) if current < version => Err(StatusError::TooLargeVersion { version, current }),
+        _ => Ok(()),
+    }
 }
 
 /// Waits until a view has reached a version; `None` if it is closed meanwhile. Cancel safe.
