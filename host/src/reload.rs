@@ -130,9 +130,7 @@ impl Reloader {
         // Events are there before the first read: they tell whether somebody is writing.
         self.modules.files.begin().await;
         let mut pause = RETRY;
-        // The errors that the log has already. What is refused for the same reasons again, by a retry or after a change that has
-        // not mended them, is not logged again.
-        let mut logged = Vec::new();
+        let mut logged = Logged::default();
         let rules = match &self.last_good {
             Some(last_good) => Some(ServedRules::read(last_good.disk()).await),
             None => None,
@@ -160,6 +158,7 @@ impl Reloader {
             };
             if has_changed || self.wait(&mut changes, retry, &mut kept).await {
                 pause = RETRY;
+                logged.has_changed = true;
             }
         }
     }
@@ -170,7 +169,7 @@ impl Reloader {
         let _ = tokio::time::timeout(NODE_READ, read).await;
     }
 
-    async fn attempt(&mut self, logged: &mut Vec<ReloadError>, kept: &mut Kept) -> AttemptResult {
+    async fn attempt(&mut self, logged: &mut Logged, kept: &mut Kept) -> AttemptResult {
         let started = Instant::now();
         let state = match &self.source {
             ConfigSource::File(path) => {
@@ -206,7 +205,7 @@ impl Reloader {
                         None => kept.held.is_off(&configuration),
                     }
                     kept.fallback_warnings.clear();
-                    logged.clear();
+                    *logged = Logged::default();
                     return AttemptResult::Done;
                 }
                 Ok(Activation::TakenBack(error)) => Refusal { errors: vec![error], partial: None, may_pass: false },
@@ -371,8 +370,8 @@ impl Reloader {
         tracing::info!(source, filters = names.join(","), removed, took = ?started.elapsed(), "filter set activated");
     }
 
-    /// Reports errors. `logged` are the errors that the log has already.
-    fn refuse(&self, source: &str, errors: Vec<ReloadError>, kept: &Kept, logged: &mut Vec<ReloadError>) {
+    /// Reports errors that the log does not have already.
+    fn refuse(&self, source: &str, errors: Vec<ReloadError>, kept: &Kept, logged: &mut Logged) {
         let effect = match &*self.serving.borrow() {
             Serving::Live(_) if kept.is_partial => "only its other filters are active",
             Serving::Live(_) => "keeping the last valid filter set",
@@ -381,12 +380,27 @@ impl Reloader {
         self.metrics.reload("refused");
         // `/readyz` and `/filters` show the error before the log reports it.
         self.status.refused(ReloadResult::refused(source, errors.clone(), &kept.fallback_warnings));
-        for error in errors.iter().filter(|error| !logged.contains(error)) {
+        for error in errors.iter().filter(|error| !logged.errors.contains(error)) {
             let filter = error.filter.as_ref().map(tracing::field::display);
             tracing::error!(source, filter, reason = error.reason, "configuration refused, {effect}");
         }
-        *logged = errors;
+        if logged.has_changed && errors.iter().all(|error| logged.errors.contains(error)) {
+            tracing::warn!(
+                source,
+                "something has changed, and the configuration is refused for the same reasons as before"
+            );
+        }
+        *logged = Logged { errors, has_changed: false };
     }
+}
+
+/// What the log has of refusals since the last set that was active. The same reasons, after a retry or a change that has not
+/// mended them, are not logged again.
+#[derive(Debug, Default)]
+struct Logged {
+    errors: Vec<ReloadError>,
+    /// Whether something has changed since the last attempt.
+    has_changed: bool,
 }
 
 /// An error of the configuration as a whole.
