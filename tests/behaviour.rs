@@ -74,6 +74,7 @@ mod behaviour {
     mod uplinks;
     mod watch;
     mod watch_promises;
+    mod websocket;
     mod writes;
 
     pub(crate) use weir_tests::edge::{NO_LOAD_BALANCERS, edge, only, service};

@@ -7,6 +7,7 @@
 //! 3. [`identity`] selects the credential that the request has upstream.
 //! 4. [`route`] selects the handler.
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
+//! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
 //! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials. [`resume`] keeps the objects that filters hid from each client, so that its watches can continue. [`respond`] turns every
 //! error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
@@ -34,6 +35,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod unread;
+mod websocket;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -177,15 +177,49 @@ impl Client {
     /// # Panics
     /// If no response arrives.
     pub async fn connect(&self, target: &str) -> Result<Tunnel, StatusCode> {
-        let stream = self.connector.clone().oneshot(self.base.parse().unwrap()).await.unwrap();
-        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
-        tokio::spawn(connection.with_upgrades());
         let request = Request::builder().method(Method::CONNECT).uri(target).header("host", target);
-        let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
+        let answer = self.on_new_connection(request.body(Full::new(Bytes::new())).unwrap()).await;
         match answer.status() {
             StatusCode::OK => Ok(TokioIo::new(hyper::upgrade::on(answer).await.unwrap())),
             status => Err(status),
         }
+    }
+
+    /// Sends a GET request that asks, over HTTP/1.1, for a WebSocket. Returns the response, and the connection if the server
+    /// switches to it.
+    ///
+    /// # Panics
+    /// If no response arrives.
+    pub async fn open_websocket(&self, path: &str) -> (Answer, Option<Tunnel>) {
+        let mut request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        let headers = request.headers_mut();
+        for (name, value) in [
+            ("host", "localhost"),
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ] {
+            headers.insert(name, value.parse().unwrap());
+        }
+        headers.extend(self.headers.clone());
+        let mut answer = tokio::time::timeout(PATIENCE, self.on_new_connection(request)).await.expect("an answer");
+        match answer.status() {
+            StatusCode::SWITCHING_PROTOCOLS => {
+                let connection = TokioIo::new(hyper::upgrade::on(&mut answer).await.unwrap());
+                let (head, _) = answer.into_parts();
+                let answer = Answer { status: head.status, headers: head.headers, body: Bytes::new() };
+                (answer, Some(connection))
+            }
+            _ => (whole(answer).await.unwrap(), None),
+        }
+    }
+
+    async fn on_new_connection(&self, request: Request<Full<Bytes>>) -> Response<Incoming> {
+        let stream = self.connector.clone().oneshot(self.base.parse().unwrap()).await.unwrap();
+        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        sender.send_request(request).await.unwrap()
     }
 
     /// Sends a GET request and reads the complete response.

@@ -14,7 +14,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
-use weir_kube::{Credential, Token, node_of_user};
+use weir_kube::{Credential, CredentialError, Token, node_of_user};
 use weir_upstream::Identity;
 
 use super::headers::credential_headers;
@@ -223,6 +223,54 @@ pub(super) fn has_credential(headers: &HeaderMap) -> bool {
     };
     headers.contains_key(header::AUTHORIZATION)
         || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().any(in_protocol)
+}
+
+/// The credential of a request for a WebSocket that goes upstream without its upgrade. The API server would read no token from
+/// its sub-protocols then.
+pub(super) struct WebSocketCredential(Credential);
+
+/// Why the credential of such a request is refused, as the API server would refuse it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum WebSocketCredentialError {
+    /// The sub-protocol of the token is malformed.
+    #[error(transparent)]
+    Malformed(#[from] CredentialError),
+    /// The token cannot be sent in a header.
+    #[error("the token of the WebSocket sub-protocol has characters that no token has")]
+    Token,
+}
+
+impl WebSocketCredential {
+    /// Reads it from all headers of the client, those of the upgrade included.
+    pub(super) fn read(headers: &HeaderMap) -> Self {
+        Self(Credential::of(headers))
+    }
+
+    /// Sends a token that only a sub-protocol carries in the header instead. `headers` are without those of the upgrade.
+    ///
+    /// # Errors
+    /// The API server would respond with 401.
+    pub(super) fn put(self, headers: &mut HeaderMap) -> Result<(), WebSocketCredentialError> {
+        match self.0 {
+            Credential::Malformed(error) => Err(error.into()),
+            Credential::Token(token) if Credential::of(headers) == Credential::None => {
+                let token = Some(token.as_bytes()).filter(|token| token.iter().all(u8::is_ascii_graphic));
+                let value = token.map(|token| HeaderValue::from_bytes(&[b"Bearer ", token].concat()));
+                let mut value = value.and_then(Result::ok).ok_or(WebSocketCredentialError::Token)?;
+                value.set_sensitive(true);
+                headers.insert(header::AUTHORIZATION, value);
+                Ok(())
+            }
+            // The bearer token counts first. The other one is not tried after it: a caller has one credential.
+            Credential::Token(_) | Credential::Either { .. } | Credential::None => Ok(()),
+        }
+    }
+}
+
+/// Whether a WebSocket sub-protocol carries a token.
+pub(super) fn is_token_protocol(protocol: &[u8]) -> bool {
+    protocol.starts_with(TOKEN_PROTOCOL.as_bytes())
 }
 
 /// Whether a request asks to impersonate somebody.

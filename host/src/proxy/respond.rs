@@ -14,6 +14,7 @@ use tower::BoxError;
 use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
 use super::server::head_guard::HeadError;
+use super::websocket::handshake::HandshakeError;
 use crate::ledger::OverShare;
 use crate::outage::Outage;
 use weir_kube::Encoding;
@@ -38,6 +39,9 @@ pub(super) enum StatusError {
     /// 400, 414 or 431: the head of the request is not HTTP, or too large.
     #[error("weir rejects the request: {0}")]
     Head(#[from] HeadError),
+    /// 400 or 401: the request asks for a WebSocket that cannot be opened.
+    #[error("weir cannot open the WebSocket: {0}")]
+    Handshake(#[from] HandshakeError),
     /// 405: TRACE, CONNECT where nothing is relayed, and HEAD of a watch.
     #[error("the method is not supported")]
     Method,
@@ -214,6 +218,7 @@ impl StatusError {
                 StatusCode::BAD_REQUEST
             }
             Self::Head(error) => error.code(),
+            Self::Handshake(error) => error.code(),
             Self::Certificate(_) => StatusCode::UNAUTHORIZED,
             Self::TooManyRequests(_) | Self::OverShare(_) | Self::Stopping => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -332,6 +337,9 @@ impl StatusError {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         if let Some(seconds) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if matches!(self, Self::Handshake(HandshakeError::Version)) {
+            headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         response
     }

@@ -30,6 +30,8 @@ use super::response::write::WriteRequest;
 use super::response::{cached, forward, get, list, token_request, watch};
 use super::route::Route;
 use super::server::listener::Peer;
+use super::websocket::WebSocketWatch;
+use super::websocket::handshake::Handshake;
 use super::{Proxy, headers};
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, client_component};
 use weir_upstream::RequestBody;
@@ -62,13 +64,19 @@ impl Proxy {
         request: http::Request<Incoming>,
         peer: Peer,
     ) -> Response<ResponseBody> {
-        in_span(request, |request| self.handle_in_span(request, peer)).await
+        let mut websocket = None;
+        let response = in_span(request, |request| self.handle_in_span(request, peer, &mut websocket)).await;
+        match websocket {
+            Some(websocket) => websocket.open(self, response),
+            None => response,
+        }
     }
 
     async fn handle_in_span(
         self: &Arc<Self>,
         mut request: http::Request<Incoming>,
         peer: Peer,
+        websocket: &mut Option<WebSocketWatch>,
     ) -> Response<ResponseBody> {
         let started = Instant::now();
         if *request.method() == Method::CONNECT {
@@ -77,7 +85,7 @@ impl Proxy {
         if let Some(response) = self.respond_to_peer(&request, &peer, started).await {
             return response;
         }
-        let context = match self.examine(&mut request, &peer).await {
+        let context = match self.examine(&mut request, &peer, websocket).await {
             Ok(context) => context,
             Err(error) => {
                 let (component, code) = (client_component(request.headers()), error.code().as_u16());
@@ -284,7 +292,12 @@ impl Proxy {
 
     /// Parses a request, and selects its credential and its route. Removes the hop-by-hop headers before it decides anything
     /// by a header.
-    async fn examine(&self, request: &mut http::Request<Incoming>, peer: &Peer) -> Result<RequestContext, StatusError> {
+    async fn examine(
+        &self,
+        request: &mut http::Request<Incoming>,
+        peer: &Peer,
+        websocket: &mut Option<WebSocketWatch>,
+    ) -> Result<RequestContext, StatusError> {
         if *request.method() == Method::TRACE {
             return Err(StatusError::Method);
         }
@@ -292,7 +305,9 @@ impl Proxy {
         if self.tasks.is_stopping() && parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch) {
             return Err(StatusError::Stopping);
         }
+        let handshake = Handshake::of(request, &parsed);
         let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
+        *websocket = handshake.map(|handshake| WebSocketWatch::take(request, handshake, peer)).transpose()?;
         let component = client_component(request.headers()).to_owned();
         let caller = self.identify(request, &parsed, peer).await?;
         let route = self.route(request.method(), &parsed, &component).await?;

@@ -28,7 +28,7 @@ impl Drain {
     }
 
     /// When open requests are given up, for whoever sees that the daemon stops.
-    pub(super) fn deadline(&self) -> Instant {
+    pub(in crate::proxy) fn deadline(&self) -> Instant {
         // A timeout of years would be beyond the clock.
         let after = |timeout| Instant::now().checked_add(timeout);
         *self.deadline.get_or_init(|| after(self.timeout).or_else(|| after(FAR)).unwrap_or_else(Instant::now))

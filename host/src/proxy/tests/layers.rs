@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 /// Each module with the modules that it may use.
-const LAYERS: [(&str, &[&str]); 6] = [
+const LAYERS: [(&str, &[&str]); 7] = [
     ("server", &[]),
     ("resume", &[]),
     ("route", &[]),
     ("response", &["server", "resume", "route"]),
     ("identity", &["server"]),
-    ("service", &["server", "response", "identity", "route"]),
+    ("websocket", &["server"]),
+    ("service", &["server", "response", "identity", "route", "websocket"]),
 ];
 
 fn sources(at: &Path, found: &mut Vec<PathBuf>) {

@@ -11,6 +11,10 @@ const LARGE: usize = 30_000;
 /// The memory of all watches.
 const MEMORY: usize = 1 << 20;
 
+/// Asks for the watch over a WebSocket.
+const WEBSOCKET: &str =
+    "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: a\r\n";
+
 async fn cached() -> ProxyFixture {
     let fixture = fixture_with(|setup| {
         setup.cached = vec!["services".parse().unwrap()];
@@ -35,12 +39,13 @@ fn put(fixture: &ProxyFixture, name: &str, n: usize) {
 }
 
 /// Sends a watch request and reads nothing, not even the head.
-async fn silent_watch(fixture: &ProxyFixture, from: &str) -> TcpStream {
+async fn silent_watch(fixture: &ProxyFixture, from: &str, headers: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let address = fixture.url.strip_prefix("http://").unwrap();
     let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
-    let request = format!("GET {WATCH}{from} HTTP/1.1\r\nhost: {address}\r\nuser-agent: kube-proxy/v1.34.0\r\n\r\n");
+    let request =
+        format!("GET {WATCH}{from} HTTP/1.1\r\nhost: {address}\r\nuser-agent: kube-proxy/v1.34.0\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }
@@ -50,14 +55,15 @@ fn view(fixture: &ProxyFixture) -> Value {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_is_ended_alone_and_its_memory_is_bounded() {
+async fn clients_that_read_nothing_are_ended_alone_and_their_memory_is_bounded() {
     let fixture = cached().await;
     let (_, list) = fixture.json("/api/v1/services?resourceVersion=0").await;
     let mut events = fixture.watch(&format!("{WATCH}{}", version(&list))).await;
-    let _silent = silent_watch(&fixture, version(&list)).await;
+    let _silent = silent_watch(&fixture, version(&list), "").await;
+    let _silent_socket = silent_watch(&fixture, version(&list), WEBSOCKET).await;
     let mut n = 0;
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    // The system takes some megabytes for the silent client. Then it falls behind the history.
+    // The system takes some megabytes for each silent client. Then they fall behind the history.
     while view(&fixture)["clients"] != 1 || n < 200 {
         assert!(tokio::time::Instant::now() < end, "{:#}", view(&fixture));
         n += 1;
@@ -75,7 +81,7 @@ async fn a_client_that_reads_nothing_is_ended_alone_and_its_memory_is_bounded() 
     fixture.caches.metrics.register(&mut registry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    assert!(text.contains("weir_cache_slow_watches_total{resource=\"services\"} 1\n"), "{text}");
+    assert!(text.contains("weir_cache_slow_watches_total{resource=\"services\"} 2\n"), "{text}");
 }
 
 #[tokio::test]
@@ -88,8 +94,8 @@ async fn of_the_whole_state_little_is_encoded_for_clients_that_read_nothing_and_
     }
     fixture.json("/api/v1/services?resourceVersion=0").await;
     let mut silent = Vec::new();
-    for _ in 0..CLIENTS {
-        silent.push(silent_watch(&fixture, "0").await);
+    for headers in ["", WEBSOCKET].into_iter().cycle().take(CLIENTS) {
+        silent.push(silent_watch(&fixture, "0", headers).await);
     }
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
     let (mut counted, mut most) = (0, 0);
