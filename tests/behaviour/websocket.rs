@@ -88,7 +88,7 @@ async fn serving(source: Source) -> (ApiServer, Daemon) {
     let server = edge().await;
     let filters = if source == Source::Forwarded { "filters: []" } else { NO_LOAD_BALANCERS };
     let setup = Setup::new(server.url()).filters(filters).bundled("discardcloudservice");
-    let setup = if source == Source::Cached { setup.cached() } else { setup };
+    let setup = if source == Source::Cached { setup } else { setup.uncached() };
     (server, setup.start_ready().await)
 }
 
@@ -326,7 +326,7 @@ async fn a_web_page_gets_no_watch_with_the_node_credential() {
 async fn the_https_port_has_websockets_over_http_1_1() {
     let ca = Authority::new("weir");
     let server = edge().await;
-    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").cached();
+    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
     let weir = setup.tls(&ca.server()).start_ready().await;
     let client = Client::http1(&weir.secure_url().await, "kube-proxy", ca.pem());
     let mut socket = Socket::open(&client, WATCH).await;
