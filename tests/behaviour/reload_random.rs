@@ -336,9 +336,10 @@ async fn observe(admin: Client, seen: Arc<Mutex<BTreeSet<Set>>>) {
 
 /// Waits until the daemon is as the files say. Returns what is wrong otherwise.
 async fn settles(weir: &Daemon, site: &Site, limit: Duration) -> Result<Duration, String> {
-    let (begun, wanted) = (Instant::now(), site.on_disk());
+    // One connection: with one for each look, the daemon would close others of this client, the observer's among them.
+    let (begun, wanted, admin) = (Instant::now(), site.on_disk(), weir.admin());
     loop {
-        let shown = weir.admin().json("/filters").await;
+        let shown = admin.json("/filters").await;
         let result = shown["lastReload"]["result"].as_str().unwrap_or_default();
         let is_reasoned = !shown["lastReload"]["errors"].as_array().is_none_or(Vec::is_empty);
         let is_settled = match &wanted {
