@@ -212,10 +212,18 @@ impl Connection {
 
     /// Resolves when the connection has had no request for this long. Cancel-safe.
     pub(crate) async fn idle(&self, limit: Duration) {
+        let Registered { connections, open } = &*self.0;
         let mut active = self.active();
         // This owns the sender.
         while active.wait_for(|active| *active == 0).await.is_ok() {
-            if tokio::time::timeout(limit, active.wait_for(|active| *active > 0)).await.is_err() {
+            let since = open.idle_since.load(Ordering::Acquire);
+            if since == BUSY {
+                continue;
+            }
+            let end = connections.created + Duration::from_millis(since) + limit;
+            let begun = active.wait_for(|active| *active > 0);
+            // A request that has begun and ended between two looks shows only in the time of its end.
+            if tokio::time::timeout_at(end, begun).await.is_err() && open.idle_since.load(Ordering::Acquire) == since {
                 return;
             }
         }
@@ -308,5 +316,18 @@ mod tests {
             drop(request);
         });
         assert_eq!(begun.elapsed().as_secs(), 75);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_takes_no_time_counts() {
+        let connections = Connections::new(1);
+        let connection = connections.try_admit(ROOT).unwrap();
+        let begun = Instant::now();
+        tokio::join!(connection.idle(Duration::from_secs(10)), async {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                drop(connection.begin());
+            }
+        });
+        assert_eq!(begun.elapsed().as_secs(), 30);
     }
 }
