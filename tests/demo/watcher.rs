@@ -11,6 +11,8 @@ const QUEUE: usize = 1024;
 /// Watches until it is dropped or ended.
 pub(crate) struct Watcher {
     events: mpsc::Receiver<String>,
+    /// What has arrived and was not expected yet.
+    arrived: Vec<String>,
     tasks: JoinSet<()>,
 }
 
@@ -23,10 +25,10 @@ impl Watcher {
             let watch = client.watch(&format!("{path}?watch=true&resourceVersion=0")).await;
             tasks.spawn(print(watch, sender.clone()));
         }
-        Self { events, tasks }
+        Self { events, arrived: Vec::new(), tasks }
     }
 
-    /// Waits for an event that begins with this.
+    /// Waits for an event that begins with this. Those of different watches arrive in any order.
     pub(crate) async fn expect(&mut self, event_type: &str, object: &str) {
         let wanted = format!("{event_type} {object}");
         let found = async { while !self.events.recv().await.expect("the watches stay open").starts_with(&wanted) {} };
