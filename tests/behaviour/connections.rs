@@ -79,6 +79,8 @@ async fn before(address: SocketAddr, ca: &Authority) -> Daemon {
         .bundled("discardcloudservice")
         .bundled("nodeportisolation")
         .file("--certificate-authority", "ca.crt", ca.pem())
+        // The tests are about what goes to the API server, watches too.
+        .uncached()
         .start_ready()
         .await
 }
@@ -359,6 +361,7 @@ async fn an_unread_watch_stops_reading_upstream_and_uses_little_memory() {
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
         .file("--certificate-authority", "ca.crt", ca.pem())
+        .uncached()
         .start_ready()
         .await;
     let before = weir.resident();

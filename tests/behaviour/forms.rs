@@ -20,8 +20,13 @@ const PROTOBUF_METADATA: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 async fn dropping() -> (ApiServer, Daemon) {
+    dropping_as(|setup| setup).await
+}
+
+async fn dropping_as(change: impl FnOnce(Setup) -> Setup) -> (ApiServer, Daemon) {
     let server = edge().await;
-    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    let weir = change(setup).start_ready().await;
     (server, weir)
 }
 
@@ -114,7 +119,7 @@ async fn a_protobuf_get_is_the_servers_or_a_status_in_protobuf() {
 
 #[tokio::test]
 async fn a_protobuf_watch_is_filtered_frame_by_frame() {
-    let (server, weir) = dropping().await;
+    let (server, weir) = dropping_as(Setup::uncached).await;
     let client = asking(&weir, CLIENT_GO);
     let list = read(&client.get(SERVICES).await.body);
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
