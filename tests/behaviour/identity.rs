@@ -70,6 +70,7 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
         .file(token.0, token.1, token.2)
         .tls(&ca.server())
         .file("--client-ca-file", "clients.crt", clients.pem())
+        .uncached()
         .start_ready()
         .await;
     let url = weir.secure_url().await;
@@ -160,6 +161,7 @@ async fn a_certificate_users_review_is_cached_and_a_revoked_permission_takes_eff
         .filters("filters: []")
         .tls(&ca.server())
         .file("--client-ca-file", "clients.crt", clients.pem())
+        .uncached()
         .start_ready()
         .await;
     let url = weir.secure_url().await;

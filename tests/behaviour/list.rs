@@ -28,7 +28,12 @@ async fn objects_with_equal_reads_need_no_call_and_get_the_same_outcome() {
         server.store().put(service(&format!("plain-{n}"), "ClusterIP")).unwrap();
         server.store().put(service(&format!("cloud-{n}"), "LoadBalancer")).unwrap();
     }
-    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let weir = Setup::new(server.url())
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .uncached()
+        .start_ready()
+        .await;
     let client = weir.client("kube-proxy");
     let direct = weir_tests::client::Client::new(server.url(), "test").json(SERVICES).await;
     let all = direct["items"].as_array().unwrap();

@@ -13,8 +13,12 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
 async fn topology(more: &str) -> (ApiServer, Daemon, Client) {
     let server = edge().await;
-    let weir =
-        Setup::new(server.url()).filters(&only("servicetopology", more)).bundled("servicetopology").start_ready().await;
+    let weir = Setup::new(server.url())
+        .filters(&only("servicetopology", more))
+        .bundled("servicetopology")
+        .uncached()
+        .start_ready()
+        .await;
     let client = weir.client("kube-proxy");
     (server, weir, client)
 }
