@@ -169,9 +169,10 @@ async fn a_daemon_that_starts_with_an_invalid_configuration_uses_the_last_good_o
     assert!(weir.client("kube-proxy").names(SERVICES).await.contains(&"shop".to_owned()));
 }
 
-/// A filter hides Services, and what it matched is kept on disk.
+/// A filter hides Services, and what it matched is kept on disk. Without views, whose watches get what is shown now.
 fn hiding(server: &ApiServer, cache: &Path) -> Setup {
-    Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice")).on_disk(cache)
+    let setup = Setup::new(server.url()).filters(SWAPPED).module("services", &bytes("discardcloudservice"));
+    setup.uncached().on_disk(cache)
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ async fn before(streams: u32) -> (ApiServer, Daemon) {
         .file("--certificate-authority", "ca.crt", ca.pem())
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
+        .uncached()
         .start_ready()
         .await;
     server.clear_requests();

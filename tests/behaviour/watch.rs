@@ -1,4 +1,4 @@
-//! Watches: the client's cache converges to the result of a new list.
+//! Watches that stream from the API server, without views: the client's cache converges to the result of a new list.
 
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer, End};
@@ -11,7 +11,12 @@ const SERVICES: &str = "/api/v1/services";
 
 async fn dropping() -> (ApiServer, Daemon, Client) {
     let server = edge().await;
-    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    let weir = Setup::new(server.url())
+        .filters(NO_LOAD_BALANCERS)
+        .bundled("discardcloudservice")
+        .uncached()
+        .start_ready()
+        .await;
     let client = weir.client("kube-proxy");
     (server, weir, client)
 }
@@ -172,7 +177,8 @@ async fn a_new_set_ends_matched_watches_and_only_those() {
 #[tokio::test]
 async fn a_watch_is_cut_when_a_filter_begins_or_ceases_to_match_it() {
     let server = edge().await;
-    let weir = Setup::new(server.url()).filters("filters: []").bundled("discardcloudservice").start_ready().await;
+    let weir =
+        Setup::new(server.url()).filters("filters: []").bundled("discardcloudservice").uncached().start_ready().await;
     let client = weir.client("kube-proxy");
     let mut events = informed(&client).await;
     weir.put_filters(NO_LOAD_BALANCERS);
