@@ -73,4 +73,5 @@ pub use server_status::{ServerState, ServerStatus};
 pub use tasks::Tasks;
 pub use upstream::{FirstLoad, Relay, RelayError, ReloadedCredential, ServerRole, Upstream, UpstreamConfig};
 pub use upstream_body::UpstreamBody;
+pub use user_agent::set_user_agent;
 pub use workers::Workers;

@@ -11,6 +11,6 @@ static USER_AGENT: LazyLock<HeaderValue> = LazyLock::new(|| {
 });
 
 /// Sets the daemon's User-Agent, and replaces an existing one.
-pub(super) fn set_user_agent(headers: &mut HeaderMap) {
+pub fn set_user_agent(headers: &mut HeaderMap) {
     headers.insert(header::USER_AGENT, USER_AGENT.clone());
 }

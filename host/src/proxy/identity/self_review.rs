@@ -10,7 +10,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use serde::de::DeserializeOwned;
 use tower::BoxError;
 use weir_kube::RequestInfo;
-use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, Upstream};
+use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, Upstream, set_user_agent};
 
 use super::attributes::{attributes, covered_by, question};
 use super::reviews::ReviewKey;
@@ -168,6 +168,8 @@ pub(super) async fn ask<T: DeserializeOwned>(
     review: Vec<u8>,
 ) -> Result<Answer<T>, StatusError> {
     let mut headers = caller.headers().clone();
+    // Who reads the API server's audit log sees who asks.
+    set_user_agent(&mut headers);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     let head = RequestHead { method: Method::POST, path, headers, answered_by: AnsweredBy::Server };
