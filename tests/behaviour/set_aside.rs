@@ -13,7 +13,8 @@ const SERVICES: &str = "/api/v1/services";
 async fn failing(guest: &str, policy: &str, server: &weir_apiserver::ApiServer) -> Daemon {
     let filters =
         format!("filters:\n  - {{name: bad, module: {guest}.wasm, match: ['*/services'], failurePolicy: {policy}}}\n");
-    Setup::new(server.url()).filters(&filters).module(guest, &hostile(guest)).start_ready().await
+    // Each list goes to the API server, and through the filter.
+    Setup::new(server.url()).filters(&filters).module(guest, &hostile(guest)).uncached().start_ready().await
 }
 
 async fn failures(weir: &Daemon, class: &str) -> f64 {

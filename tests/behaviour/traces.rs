@@ -21,8 +21,10 @@ fn traced(server: &str, collector: &Collector) -> Option<Setup> {
         return None;
     }
     let setup = Setup::new(server).program(program).flag("--otlp-endpoint", collector.url());
-    // How soon the SDK sends a batch, in milliseconds.
-    Some(setup.env("OTEL_BSP_SCHEDULE_DELAY", "50").filters(NO_LOAD_BALANCERS).bundled("discardcloudservice"))
+    // How soon the SDK sends a batch, in milliseconds. The spans are those of requests that go to the API server.
+    Some(
+        setup.uncached().env("OTEL_BSP_SCHEDULE_DELAY", "50").filters(NO_LOAD_BALANCERS).bundled("discardcloudservice"),
+    )
 }
 
 fn named<'a>(spans: &'a [CollectedSpan], name: &str) -> Vec<&'a CollectedSpan> {
