@@ -126,7 +126,7 @@ deploy-tools: ## helm and promtool for the tests of deploy/: minutes the first t
 templates: build ## a new project in Go, JavaScript, Python and C: built and tested (skipped aloud where a language's tools cannot be had)
 	cargo test --release --locked $(HOST) --test behaviour -- --ignored --exact --nocapture behaviour::authors::new_projects_of_other_languages_build_and_pass
 
-demo: build ## a small edge cluster, Weir in front of it, and a filter replaced while it runs
+demo: build ## a small edge cluster, Weir in front of it, and what a reload, another pool and an outage are to kube-proxy
 	$(RELEASE)/weir-demo $(if $(CI),--end)
 
 node-parts: build controllers
@@ -151,7 +151,7 @@ conformance-parts: $(if $(KUBERNETES),kubernetes)
 	sh tests/node/packages.sh $(abspath $(TARGET))/node/e2e/debian "bash curl bind9-dnsutils dash libc-bin netcat-openbsd" '^lib.*[0-9]|^bind9-'
 
 # As CI runs it. Go's build cache keeps what a build compiled before its time was up: the next one continues there.
-conformance-short: node-parts ## some thirty tests of the suite through Weir, while its filter set is reloaded every 5 s; skipped as `node` is
+conformance-short: node-parts ## the short form of the suite through Weir (26 tests), while its filter set is reloaded every 5 s; skipped as `node` is
 	@why=$$($(RELEASE)/weir-node requirements) || exec sh tests/skip.sh node "$$why"; \
 	timeout $(SUITE_TIMEOUT) $(MAKE) --no-print-directory conformance-parts; result=$$?; \
 	if [ $$result = 124 ]; then \

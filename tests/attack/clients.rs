@@ -203,6 +203,7 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
         .file("--certificate-authority", "ca.crt", ca.pem())
+        .uncached()
         .start_ready()
         .await;
     server.clear_requests();

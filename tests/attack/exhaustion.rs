@@ -33,7 +33,7 @@ async fn a_read_of_the_node_that_is_not_served_meanwhile_is_seen() {
     let server = ApiServer::builder().record(16).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     // Each of its reads goes to the API server.
-    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
+    let weir = Setup::new(server.url()).filters("filters: []").uncached().start_ready().await;
     let served = reads(&weir).await;
     assert_eq!(weir.client("tool").get(SERVICES).await.status, 200);
     served.end().await;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use weir_apiserver::{Action, ApiServer, End, Recorded};
 use weir_tests::client::{Client, Events};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::until;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
 
@@ -20,10 +21,7 @@ async fn viewed() -> (ApiServer, Daemon, Client) {
     let weir = setup.start_ready().await;
     let client = weir.client("kube-proxy");
     client.names(&format!("{SERVICES}?resourceVersion=0")).await;
-    let mut requests = server.request_count();
-    while !server.requests().iter().any(|request| of_weir(&request) && request.query.contains("watch=")) {
-        requests.changed().await.unwrap();
-    }
+    until!(server.requests().iter().any(|request| of_weir(&request) && request.query.contains("watch=")));
     server.clear_requests();
     (server, weir, client)
 }
@@ -89,7 +87,7 @@ async fn a_view_that_is_behind_serves_no_watch_without_a_version() {
         false => Action::Serve,
     });
     server.close_watches(End::Clean);
-    server.open_watches().wait_for(|open| *open == 0).await.unwrap();
+    until!(*server.open_watches().borrow() == 0);
     server.store().put(service("new", "ClusterIP")).unwrap();
     for query in [WATCH_LIST, "watch=true"] {
         let mut events = client.watch(&format!("{SERVICES}?{query}")).await;
@@ -101,15 +99,12 @@ async fn a_view_that_is_behind_serves_no_watch_without_a_version() {
     // The events arrive while the watch waits for them.
     server.store().put(service("later", "ClusterIP")).unwrap();
     server.clear_requests();
-    let mut requests = server.request_count();
     let watch = async {
         let mut events = client.watch(&format!("{SERVICES}?{WATCH_LIST}")).await;
         initial(&mut events).await.0
     };
     let release = async {
-        while !server.requests().iter().any(|request| of_weir(&request) && is_metadata(request)) {
-            requests.changed().await.unwrap();
-        }
+        until!(server.requests().iter().any(|request| of_weir(&request) && is_metadata(request)));
         server.clear_hook();
     };
     let (names, ()) = tokio::join!(watch, release);

@@ -85,6 +85,7 @@ async fn main() {
     watcher.expect("MODIFIED", "service dashboard: ClusterIP").await;
 
     heading("6. Another node pool: edge-a moves from hangzhou to beijing");
+    watcher.forget();
     let began = Instant::now();
     move_to_beijing(&server);
     watcher.expect("MODIFIED", "endpointslice web-x7k2p: 10.244.1.7 on edge-a, 10.244.3.4 on edge-c").await;

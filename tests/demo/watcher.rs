@@ -31,8 +31,20 @@ impl Watcher {
     /// Waits for an event that begins with this. Those of different watches arrive in any order.
     pub(crate) async fn expect(&mut self, event_type: &str, object: &str) {
         let wanted = format!("{event_type} {object}");
-        let found = async { while !self.events.recv().await.expect("the watches stay open").starts_with(&wanted) {} };
+        let found = async {
+            loop {
+                if let Some(place) = self.arrived.iter().position(|event| event.starts_with(&wanted)) {
+                    return drop(self.arrived.remove(place));
+                }
+                self.arrived.push(self.events.recv().await.expect("the watches stay open"));
+            }
+        };
         assert!(tokio::time::timeout(PATIENCE, found).await.is_ok(), "{wanted} does not arrive");
+    }
+
+    /// Forgets what has arrived and was not expected.
+    pub(crate) fn forget(&mut self) {
+        self.arrived.clear();
     }
 
     /// Closes the watches.

@@ -9,8 +9,8 @@ use super::query::Query;
 use crate::{FieldSelector, LabelSelector};
 
 /// What a list or a watch may have in its query: `ListOptions`; for how long client-go waits (`timeout`); how JSON is written
-/// (`pretty`); what the rows of a Table hold (`includeObject`); and what servers have ignored since 1.16.
-const KNOWN: [&str; 14] = [
+/// (`pretty`); what the rows of a Table hold (`includeObject`); and what servers ignore, `TypeMeta` among it.
+const KNOWN: [&str; 16] = [
     "labelSelector",
     "fieldSelector",
     "watch",
@@ -25,6 +25,8 @@ const KNOWN: [&str; 14] = [
     "pretty",
     "includeObject",
     "includeUninitialized",
+    "kind",
+    "apiVersion",
 ];
 
 /// `time.Duration` holds no more seconds.

@@ -1,7 +1,7 @@
 //! The WebSocket of a watch while it is open.
 //!
 //! Weir sends events, answers pings, and ignores all else that the client sends. The watch ends when the client closes or is gone, and
-//! the client gets a close frame when the watch ends: always 1000, as from kube-apiserver, so that it continues from its last
+//! the client gets a close frame when the watch ends: 1000, as from kube-apiserver, so that it continues from its last
 //! version. An event leaves from where the watch has it; only small ones are copied, to leave together.
 //!
 //! Memory: [`BATCH`] bytes of small events, and of the client's frames a control frame at most: the bytes of others are dropped as

@@ -9,6 +9,7 @@
 //! that come while one is under way share the next one; and a list of metadata where the store is behind.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -28,7 +29,7 @@ const MOMENT: Duration = Duration::from_millis(20);
 const ARRIVES: Duration = Duration::from_secs(3);
 /// The time from an attempt that has failed to the next one.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The most objects of which names and versions are listed, about 16 MiB before compression.
+/// The most objects of which names and versions are listed.
 const MAX_LISTED: usize = 1 << 14;
 
 /// The questions for the newest version, and the last answer.
@@ -37,14 +38,18 @@ pub(super) struct NewestVersion {
     /// The number of questions.
     asked: watch::Sender<u64>,
     answer: watch::Sender<Answer>,
+    /// Whether the store could not be brought to a version a moment ago.
+    is_out_of_reach: AtomicBool,
 }
 
 /// Answers all questions up to a number.
 #[derive(Debug, Clone, Copy, Default)]
 struct Answer {
     questions: u64,
-    /// `None`: the API server did not say.
+    /// `None`: the API server did not say, or the store is of another history.
     version: Option<u64>,
+    /// The newest version that it has ever said.
+    newest: u64,
 }
 
 /// Answers the questions of one store while [`ConsistentReads::run`] runs.
@@ -67,9 +72,14 @@ impl ResourceStore {
         answer.version
     }
 
-    /// Whether the store can be brought to a version that it has not reached: it is small enough to be compared.
+    /// Whether the store can be brought to a version that it has not reached: it is small enough to be compared, and that has not
+    /// failed a moment ago.
     #[must_use]
     pub fn can_reach(&self) -> bool {
+        !self.newest.is_out_of_reach.load(Ordering::Relaxed) && self.is_small()
+    }
+
+    fn is_small(&self) -> bool {
         self.snapshot().objects.size() <= MAX_LISTED
     }
 
@@ -109,7 +119,9 @@ impl ResourceStore {
 
     /// Takes the version of a list, if the store has exactly its objects. Returns whether the store is at that version.
     fn reach(&self, listed: &[Fingerprint], version: u64) -> bool {
-        self.snapshot().version >= version || self.apply_end(|stored| is_at(stored, listed), version)
+        let stored = self.snapshot();
+        // Nobody waits for the lock while a store is compared that is not there yet.
+        stored.version >= version || (is_at(&stored, listed) && self.apply_end(|stored| is_at(stored, listed), version))
     }
 }
 
@@ -128,48 +140,64 @@ impl ConsistentReads {
     }
 
     async fn answer(&self) {
-        let NewestVersion { asked, answer } = &self.store.newest;
+        let NewestVersion { asked, answer, .. } = &self.store.newest;
         let (mut questions, mut answered) = (asked.subscribe(), 0);
         loop {
             // The store owns the sender.
             let Ok(asked) = questions.wait_for(|asked| *asked > answered).await.map(|asked| *asked) else { return };
+            // What arrives while the answer is on its way is newer than the answer.
+            let before = self.store.snapshot().version;
             let version = match self.server.first().await {
+                // Such a list is never stale: who was further is of another history, or its peer is.
+                Ok(served) if served.version < before => {
+                    if self.store.peer().is_none() {
+                        self.store.trust().question(Continuity::Lost);
+                    }
+                    None
+                }
                 Ok(served) => Some(served.version),
                 Err(error) => {
                     tracing::debug!(collection = %self.server.collection, ?error, "the API server does not tell its newest version");
                     None
                 }
             };
-            // Such a list is never stale: who was further is of another history.
-            if version.is_some_and(|version| version < self.store.snapshot().version) && self.store.peer().is_none() {
-                self.store.trust().question(Continuity::Lost);
-            }
             answered = asked;
-            answer.send_replace(Answer { questions: asked, version });
+            answer.send_modify(|answer| {
+                let newest = answer.newest.max(version.unwrap_or_default());
+                *answer = Answer { questions: asked, version, newest };
+            });
         }
     }
 
-    /// Brings the store to each version that somebody waits for.
+    /// Brings the store to each version that somebody waits for, if the API server has it: nobody is brought to one that was made up.
     async fn catch_up(&self) {
-        let mut wanted = self.store.wanted.subscribe();
+        let (mut wanted, mut answers) = (self.store.wanted.subscribe(), self.store.newest.answer.subscribe());
         loop {
-            let is_due = |wanted: &u64| *wanted > self.store.snapshot().version;
-            let Ok(version) = wanted.wait_for(is_due).await.map(|wanted| *wanted) else { return };
+            let version = (*wanted.borrow_and_update()).min(answers.borrow_and_update().newest);
+            if version <= self.store.snapshot().version {
+                tokio::select! {
+                    // The store owns the senders.
+                    _ = wanted.changed() => {}
+                    _ = answers.changed() => {}
+                }
+                continue;
+            }
             if timeout(MOMENT, self.store.reaches(version)).await.is_ok() {
                 continue;
             }
             self.compare().await;
             if self.store.snapshot().version < version {
-                // Who still waits gets the version by a BOOKMARK, and whoever asks later is another attempt.
+                // Who still waits gets the version by a BOOKMARK, and whoever comes meanwhile is for the API server itself.
+                self.store.newest.is_out_of_reach.store(true, Ordering::Relaxed);
                 let _ = timeout(PAUSE, self.store.reaches(version)).await;
-                self.store.wanted.send_modify(|wanted| *wanted = self.store.snapshot().version);
+                self.store.newest.is_out_of_reach.store(false, Ordering::Relaxed);
             }
         }
     }
 
     /// Compares the store with a list of names and versions, until it is at the version of the list or has had time to get there.
     async fn compare(&self) {
-        if !self.store.can_reach() {
+        if !self.store.is_small() {
             return;
         }
         let listed = match self.server.newest().await {

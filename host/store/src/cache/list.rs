@@ -161,7 +161,9 @@ impl ResourceReflector {
         let mut room = self.max_list().saturating_sub(before);
         let invalid = |error: decode::DecodeError| self.client().invalid_response(error);
         let response = self.client().get(path, self.accept(form), true).await?;
-        self.store.note_warnings(response.headers());
+        if !self.reads_from_peer() {
+            self.store.note_warnings(response.headers());
+        }
         let received = self.store.received();
         let chunks = ResponseChunks::new(self.client(), response)?;
         let encoding = chunks.encoding();

@@ -331,7 +331,9 @@ impl ResourceReflector {
             response => response?,
         };
         self.needs_bookmark = false;
-        self.store.note_warnings(response.headers());
+        if !self.reads_from_peer() {
+            self.store.note_warnings(response.headers());
+        }
         let chunks = ResponseChunks::new(self.client(), response)?;
         let encoding = chunks.encoding();
         if encoding != snapshot.format.encoding && version > 0 {

@@ -95,6 +95,7 @@ async fn a_store_that_lacks_an_object_is_not_at_the_version_of_the_list() {
     api.store().delete("v1", "Service", "default", "a").unwrap();
     let version = api.store().advance();
     let mut requests = api.request_count();
+    assert_eq!(within(store.newest_version()).await, Some(version));
     store.want(version);
     within(async {
         while !api.requests().iter().any(is_metadata) {

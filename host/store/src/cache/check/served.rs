@@ -18,6 +18,8 @@ use crate::uplink::{Received, UplinkLimit};
 
 /// The most objects of a list.
 const MAX_OBJECTS: usize = 1 << 20;
+/// The most bytes of the metadata that a reader waits for.
+const MAX_NEWEST: usize = 16 << 20;
 
 /// `PartialObjectMetadata` has metadata where each kind has it, so that whole objects are read as such, too.
 static PARTIAL: LazyLock<Arc<TypeMeta>> = LazyLock::new(|| {
@@ -48,20 +50,21 @@ pub(in crate::cache) struct Served {
 impl ApiServer {
     /// All objects at this version or a later one. The API server answers from its own cache.
     pub(super) async fn all(&self, version: u64) -> Result<Served, RequestError> {
-        self.metadata(&format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan")).await
+        self.metadata(&format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan"), usize::MAX).await
     }
 
     /// One object, and the newest version.
     pub(in crate::cache) async fn first(&self) -> Result<Served, RequestError> {
-        self.metadata("limit=1").await
+        self.metadata("limit=1", usize::MAX).await
     }
 
     /// All objects, at the newest version.
     pub(in crate::cache) async fn newest(&self) -> Result<Served, RequestError> {
-        self.metadata("resourceVersion=").await
+        self.metadata("resourceVersion=", MAX_NEWEST).await
     }
 
-    async fn metadata(&self, parameters: &str) -> Result<Served, RequestError> {
+    async fn metadata(&self, parameters: &str, max_bytes: usize) -> Result<Served, RequestError> {
+        let mut bytes = 0_usize;
         let accept = match self.encoding {
             Encoding::Json => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
             Encoding::Protobuf => concat!(
@@ -76,7 +79,8 @@ impl ApiServer {
             let document = format.document(item.clone());
             let (key, version) = (decode::key(&document)?, decode::version(&document)?);
             prints.push(Fingerprint { key, uid: uid(&document), version });
-            Ok(prints.len() <= MAX_OBJECTS)
+            bytes = bytes.saturating_add(item.len());
+            Ok(prints.len() <= MAX_OBJECTS && bytes <= max_bytes)
         });
         let decoder = page.await?;
         let meta = decoder.meta();
