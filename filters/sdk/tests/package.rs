@@ -33,7 +33,8 @@ fn succeed(output: Output) -> String {
     text(&output.stdout)
 }
 
-/// Packages the crates and unpacks them into `folder`, each into `<name>-<version>`.
+/// Packages the crates and unpacks them into `folder`, each into `<name>-<version>`, as files of now: those of an archive have the
+/// same time each time, and cargo would take what it has built of earlier ones.
 fn unpack(folder: &Path) {
     let names = PACKAGES.iter().flat_map(|(name, _)| ["-p", *name]);
     let arguments: Vec<_> = ["package", "--no-verify", "--allow-dirty"].into_iter().chain(names).collect();
@@ -41,7 +42,7 @@ fn unpack(folder: &Path) {
     let archives = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package-target/package");
     for (name, _) in PACKAGES {
         let archive = archives.join(format!("{}.crate", versioned(name)));
-        succeed(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(folder).output().unwrap());
+        succeed(Command::new("tar").arg("-xzmf").arg(archive).arg("-C").arg(folder).output().unwrap());
     }
 }
 
