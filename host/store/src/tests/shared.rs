@@ -102,7 +102,7 @@ async fn lookups_of_built_in_kinds_are_read_as_protobuf_without_managed_fields()
     let _handle = cluster.open(&lookup).await;
     let requests = cluster.api.requests();
     let list = requests.iter().find(|request| request.query.contains("limit=")).unwrap();
-    assert_eq!(list.header("accept"), "application/vnd.kubernetes.protobuf");
+    assert_eq!(list.header("accept"), "application/vnd.kubernetes.protobuf,application/json");
     let object = cluster.reflectors.snapshot().get(&lookup, Some("default"), "a").unwrap();
     let json = object.document().to_json().unwrap();
     assert!(json.contains("ClusterIP") && !json.contains("a-manager"), "{json}");
