@@ -115,7 +115,7 @@ async fn an_outage_that_outlasts_the_daemon_is_known_after_one_probe() {
     assert_eq!(client(&weir, "a").get("/api/v1/namespaces").await.status, 503);
     let first = refused.elapsed();
     let since = weir.admin().json("/caches").await["offlineSince"].clone();
-    assert!(node.outage().exists());
+    until!(node.outage().exists());
     weir.kill().await;
     let weir = node.start().await;
     let started = Instant::now();
