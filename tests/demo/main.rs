@@ -69,6 +69,9 @@ async fn main() {
     note("nodeportisolation closes the node port of dashboard, which is for pool beijing only;");
     note("discardcloudservice hides shop, a LoadBalancer Service of the cloud.");
 
+    note("No filter matches kubectl: it sees all.");
+    show_kubectl(&weir);
+
     heading("4. kube-proxy's open watches, from here on: what arrives, and when");
     let mut watcher = Watcher::begin(&through, &[SERVICES, SLICES]).await;
     watcher.expect("ADDED", "service web").await;
