@@ -48,9 +48,11 @@ pub(crate) fn in_words(error: &KubeconfigError) -> String {
         KubeconfigError::MissingClusterUrl => "the cluster of the current context has no server".to_owned(),
         KubeconfigError::ParseClusterUrl(reason) => format!("the server of the current context is no URL: {reason}"),
         KubeconfigError::Parse(reason) => {
-            let text =
-                reason.to_string().replace("sequence start", "a list").replace("mapping start", "keys and values");
-            format!("it is not valid: {}", text.trim_start_matches("error: "))
+            // The lines after the first one show the text, which may have a token in it.
+            let text = reason.to_string();
+            let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            let text = text.replace("sequence start", "a list").replace("mapping start", "keys and values");
+            format!("it is not valid: {text}")
         }
         other => error_report(other),
     }
