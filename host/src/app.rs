@@ -22,7 +22,7 @@ use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
-use crate::disk_cache::{close_disk, flush_disk, open_disk};
+use crate::disk_cache::{close_disk, confirm_cluster, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
 use crate::ledger::Ledger;
 use crate::local_status::layer;
@@ -176,10 +176,13 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
 
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
-    let disk = open_disk(&config, metrics.disk, upstream.connectivity(), client.clone(), &tasks);
+    let disk = open_disk(&config, metrics.disk, upstream.connectivity(), &tasks);
     let check = cache_check(&config, metrics.checks);
     let (refusal, refused) = refusals();
     let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), check.clone(), (refusal, &tasks));
+    let cluster = stores.cluster_watch();
+    let confirm = confirm_cluster(stores.clone(), client.clone(), upstream.connectivity());
+    tasks.spawn_until_stop(confirm.instrument(tracing::info_span!("cache")));
     let local_status = local_status(&config, &upstream, &stores, (disk.clone(), &peers), metrics.local_status, &tasks);
     let served = match &local_status {
         Some(status) => layer(status.clone(), served, &tasks),
@@ -284,7 +287,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     tracing::info!(%address, upstream = server_names, node = config.node_name, "proxy listens");
     proxy.keep_discovery();
     proxy.note_refusals(refused);
-    proxy.forget_other_clusters(disk.as_ref());
+    proxy.forget_other_clusters(&cluster);
     proxy.serve(ports.plain)?;
     if let Some((listener, tls)) = secure {
         tracing::info!(address = %local(&listener)?, "HTTPS port listens");

@@ -317,6 +317,7 @@ mod tests {
         });
         assert_eq!(begun.elapsed().as_secs(), 75);
     }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_that_takes_no_time_counts() {
         let connections = Connections::new(1);

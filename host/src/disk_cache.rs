@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tokio::time::Instant;
 use tracing::Instrument;
+use weir_store::ResourceStores;
 use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics};
 use weir_upstream::{BackOff, Connectivity, Tasks, error_report, jitter};
 
@@ -33,7 +34,6 @@ pub(crate) fn open_disk(
     config: &ServeConfig,
     metrics: Arc<DiskMetrics>,
     connectivity: Connectivity,
-    client: kube::Client,
     tasks: &Tasks,
 ) -> Option<Arc<DiskCache>> {
     let flags = config.disk_cache.as_ref()?;
@@ -43,11 +43,10 @@ pub(crate) fn open_disk(
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
     settings.commit_bytes = flags.commit_size;
-    settings.connectivity = Some(connectivity.clone());
+    settings.connectivity = Some(connectivity);
     let disk = DiskCache::new(settings, metrics);
     let span = tracing::info_span!("cache");
-    tasks.spawn_until_stop(disk.clone().run().instrument(span.clone()));
-    tasks.spawn_until_stop(confirm_cluster(disk.clone(), client, connectivity).instrument(span));
+    tasks.spawn_until_stop(disk.clone().run().instrument(span));
     Some(disk)
 }
 
@@ -82,8 +81,9 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
 }
 
 /// Asks the API server for the identity of the cluster until it answers, and again after each lost connection and now and then:
-/// another cluster may answer at the same address.
-pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, connectivity: Connectivity) {
+/// another cluster may answer at the same address. What is kept on disk is of one cluster.
+pub(crate) async fn confirm_cluster(stores: ResourceStores, client: kube::Client, connectivity: Connectivity) {
+    let (disk, cluster) = (stores.disk(), stores.cluster_watch());
     let namespaces: Api<Namespace> = Api::all(client);
     let (mut reconnects, mut repeats) = (connectivity.reconnects(), connectivity.repeats());
     let mut backoff = BackOff::new(FIRST_RETRY, MAX_RETRY);
@@ -92,14 +92,17 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
         let reason = match tokio::time::timeout(TIMEOUT, namespaces.get_metadata(IDENTITY)).await {
             Ok(Ok(namespace)) => match namespace.metadata.uid {
                 Some(uid) => {
-                    disk.confirm_cluster(uid).await;
+                    match &disk {
+                        Some(disk) => disk.confirm_cluster(uid).await,
+                        None => cluster.confirm(&uid),
+                    }
                     backoff.reset();
                     last.clear();
                     tokio::select! {
                         () = reconnects.next() => {}
                         // Whoever closes each connection must not cause a busy loop.
                         () = repeats.next() => tokio::time::sleep(jitter(FIRST_RETRY)).await,
-                        () = disk.cluster_doubted() => {}
+                        () = cluster.doubted() => {}
                         () = tokio::time::sleep(jitter(AGAIN)) => {}
                     }
                     continue;
@@ -109,13 +112,15 @@ pub(crate) async fn confirm_cluster(disk: Arc<DiskCache>, client: kube::Client, 
             Ok(Err(error)) => error_report(&error),
             Err(_) => format!("no response within {TIMEOUT:?}"),
         };
-        disk.cluster_unreachable();
+        if let Some(disk) = &disk {
+            disk.cluster_unreachable();
+        }
         if reason != last {
             tracing::warn!(
                 namespace = IDENTITY,
-                file = disk.file(),
+                file = disk.as_ref().map(|disk| disk.file()),
                 reason,
-                "cannot read the namespace that identifies the cluster of the watch cache, retrying"
+                "cannot read the namespace that identifies the cluster, retrying"
             );
             last = reason;
         }

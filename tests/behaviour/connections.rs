@@ -274,8 +274,6 @@ async fn a_stalled_response_times_out_unless_it_is_a_watch_or_unfiltered() {
     server.on_request(move |request| {
         let begin = match (by_daemon(request), &*request.path, request.query.contains("watch")) {
             (true, ..) => return Action::Serve,
-            // The reviews of its credential are no part of the request.
-            (_, path, _) if path.ends_with("reviews") => return Action::Serve,
             (_, SERVICES, true) => "",
             (_, SERVICES, false) if request.query.contains("limit=7") => {
                 // More than the daemon holds back of a response with a known length.

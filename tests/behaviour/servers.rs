@@ -60,10 +60,13 @@ async fn all_servers_get_requests_in_turn() {
     for _ in 0..10 {
         assert_eq!(weir.client("tool").names(SERVICES).await.len(), 3);
     }
-    // The daemon's own requests rotate too.
-    assert!(served(&a) >= 3 && served(&b) >= 3, "{} and {}", served(&a), served(&b));
-    let metric = format!("weir_server_requests_total{{server=\"{}\",result=\"answered\"}}", a.address());
-    assert!(weir.metric(&metric).await >= 3.0);
+    // The daemon's own requests take their turns between those of the clients: the turns are even over both.
+    let answered = async |server: &ApiServer| {
+        weir.metric(&format!("weir_server_requests_total{{server=\"{}\",result=\"answered\"}}", server.address())).await
+    };
+    let (of_a, of_b) = (answered(&a).await, answered(&b).await);
+    assert!(of_a + of_b >= 10.0, "{of_a} and {of_b}");
+    assert!((of_a - of_b).abs() <= 2.0, "{of_a} and {of_b}");
 }
 
 #[tokio::test]

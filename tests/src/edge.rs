@@ -18,15 +18,12 @@ pub async fn edge() -> ApiServer {
     server
 }
 
-/// The requests of clients that an API server got, as `METHOD target`: those of the daemon itself may arrive at any time. It asks
-/// for reviews with the credential of a client, too.
+/// The requests of clients that an API server got, as `METHOD target`: those of the daemon itself may arrive at any time, its
+/// reviews with the credential of a client among them.
 #[must_use]
 pub fn of_clients(server: &ApiServer) -> Vec<String> {
     let requests = server.requests();
-    let is_review = |path: &str| path.ends_with("selfsubjectreviews") || path.ends_with("selfsubjectaccessreviews");
-    let of_clients = requests
-        .iter()
-        .filter(|request| !request.header("user-agent").starts_with("weir/") && !is_review(&request.path));
+    let of_clients = requests.iter().filter(|request| !request.header("user-agent").starts_with("weir/"));
     of_clients.map(|request| format!("{} {}", request.method, request.target())).collect()
 }
 

@@ -274,7 +274,7 @@ impl StatusError {
                 ..StatusDetails::default()
             }),
             Self::Options(OptionsError { parameter, reason, .. }) => {
-                let (field, message) = (Some(parameter.clone().into_owned()), Some(reason.clone()));
+                let (field, message) = (Some(parameter.to_string()), Some(reason.clone()));
                 let cause = StatusCause { field, message, reason: Some("FieldValueInvalid".to_owned()) };
                 Some(StatusDetails { causes: Some(vec![cause]), ..StatusDetails::default() })
             }

@@ -52,7 +52,6 @@ mod values;
 mod waiting;
 
 pub use self::cache::{DiskCache, PersistHandle};
-pub use self::cluster::ClusterChanges;
 pub use self::conditions::{DiskCondition, sample_conditions};
 pub use self::config::{Confidentiality, DiskConfig, StoreName, is_watch_cache};
 pub use self::error::{DiskError, DiskUnusable};

@@ -14,7 +14,8 @@ use tokio::sync::{OnceCell, watch};
 use weir_document::{CachedObject, Document, Selection};
 use weir_kube::LookupSpec;
 
-use super::disk::{CachedValue, ClusterChanges, DiskCache, DiskUnusable};
+use super::cluster_watch::{ClusterChanges, ClusterWatch};
+use super::disk::{CachedValue, DiskCache, DiskUnusable};
 
 /// The most objects and selections. Another one replaces the one that was read longest ago.
 const OBJECTS: usize = 64;
@@ -30,12 +31,11 @@ pub(super) struct LastKnown {
     loaded: OnceCell<()>,
 }
 
-#[derive(Default)]
 struct State {
     objects: HashMap<Box<str>, Entry>,
     reads: u64,
     /// Tells when what is known is of another cluster.
-    changes: Option<watch::Receiver<ClusterChanges>>,
+    changes: watch::Receiver<ClusterChanges>,
 }
 
 /// What a lookup returned.
@@ -56,9 +56,9 @@ struct Entry {
 }
 
 impl LastKnown {
-    pub(super) fn new(disk: Option<Arc<DiskCache>>) -> Self {
-        let changes = disk.as_ref().map(|disk| disk.cluster_changes());
-        Self { state: Mutex::new(State { changes, ..State::default() }), disk, loaded: OnceCell::new() }
+    pub(super) fn new(disk: Option<Arc<DiskCache>>, cluster: &ClusterWatch) -> Self {
+        let state = State { objects: HashMap::new(), reads: 0, changes: cluster.changes() };
+        Self { state: Mutex::new(state), disk, loaded: OnceCell::new() }
     }
 
     /// Reads what is on disk, once; again if it cannot be read now.
@@ -193,9 +193,8 @@ impl LastKnown {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = state.changes.as_mut().filter(|changes| changes.has_changed().unwrap_or(false));
-        if let Some(changes) = changes {
-            changes.mark_unchanged();
+        if state.changes.has_changed().unwrap_or(false) {
+            state.changes.mark_unchanged();
             state.objects.clear();
         }
         state
@@ -294,7 +293,8 @@ mod tests {
 
     #[test]
     fn an_object_that_is_gone_is_as_it_was_in_the_newest_snapshot_that_had_it() {
-        let (known, lookup) = (LastKnown::new(None), LookupSpec::all("nodes".parse().unwrap()));
+        let (known, lookup) =
+            (LastKnown::new(None, &ClusterWatch::default()), LookupSpec::all("nodes".parse().unwrap()));
         assert_eq!(pool(&known, &lookup), None);
         known.note(&lookup, "", "edge-a", 2, &object("new"));
         known.note(&lookup, "", "edge-a", 1, &object("old"));
@@ -319,21 +319,22 @@ mod tests {
             Some(selection.objects().iter().map(pool).collect::<Vec<_>>())
         };
         let disk = open();
-        let known = LastKnown::new(Some(disk.clone()));
+        let known = LastKnown::new(Some(disk.clone()), &disk.cluster_watch());
         known.note_selection(&lookup, None, "pool=a", 1, &selection(&["a"]));
         known.note_selection(&lookup, None, "pool=a", 2, &selection(&["a", "b"]));
         assert_eq!(pools(&known, Some("default")), None, "another selection");
         assert_eq!(pools(&known, None), Some(vec!["a".to_owned(), "b".to_owned()]));
         assert_eq!(known.standing_in(), ["nodebuckets.apps.openyurt.io ?pool=a"]);
         disk.close().await;
-        let known = LastKnown::new(Some(open()));
+        let known = LastKnown::new(Some(open()), &ClusterWatch::default());
         known.load().await;
         assert_eq!(pools(&known, None), Some(vec!["a".to_owned(), "b".to_owned()]));
     }
 
     #[test]
     fn objects_are_bounded_in_number_and_size() {
-        let (known, lookup) = (LastKnown::new(None), LookupSpec::all("nodes".parse().unwrap()));
+        let (known, lookup) =
+            (LastKnown::new(None, &ClusterWatch::default()), LookupSpec::all("nodes".parse().unwrap()));
         for n in 0..=OBJECTS {
             known.note(&lookup, "", &n.to_string(), 1, &object("a"));
         }

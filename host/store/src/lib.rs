@@ -17,10 +17,12 @@
 //!       └─► netlink      └─► snapshot ─► change
 //!                               └─► indexed_objects ◄─ file_objects, lookup_follower
 //! resource_client, cache ─► uplink
+//! resource_stores, disk, last_known ─► cluster_watch
 //! ```
 
 pub mod cache;
 mod change;
+mod cluster_watch;
 mod discovery;
 pub mod disk;
 mod error;
@@ -46,6 +48,7 @@ mod uplink;
 
 pub use cache::{CacheDifference, CheckConfig, CheckMetrics, ReflectorClient};
 pub use change::{Change, Changes, ObjectKey};
+pub use cluster_watch::{ClusterChanges, ClusterWatch};
 pub use error::ReflectorError;
 pub use file_objects::{FileObjects, FileObjectsError, read_objects};
 pub use netlink::NetlinkEvents;

@@ -73,7 +73,7 @@ impl Reflectors {
     /// [`ReflectorError::NoServer`].
     #[must_use]
     pub fn new(stores: ResourceStores) -> Self {
-        let last_known = Arc::new(LastKnown::new(stores.disk()));
+        let last_known = Arc::new(LastKnown::new(stores.disk(), &stores.cluster_watch()));
         let store = Arc::new(Store::new(last_known.clone()));
         Self(Arc::new(Inner { stores, store, last_known, open: Mutex::default() }))
     }

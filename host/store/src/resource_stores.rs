@@ -12,6 +12,7 @@ use weir_kube::{GroupResource, LabelSelector, LookupSpec};
 use weir_upstream::{CredentialLoan, LentCredential, Tasks};
 
 use super::cache::{CheckConfig, Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
+use super::cluster_watch::ClusterWatch;
 use super::disk::{Confidentiality, DiskCache, DiskStoreStatus, PersistHandle, StoreName};
 use super::peers::{PeerOrder, Peers};
 use super::store_reader::{ImpersonatedUser, StoreReader};
@@ -56,6 +57,7 @@ pub struct ResourceStores(Arc<Inner>);
 
 struct Inner {
     config: ResourceStoresConfig,
+    cluster: Arc<ClusterWatch>,
     tasks: Tasks,
     open: Mutex<HashMap<StoreId, Weak<OpenStore>>>,
     /// What clients lend, by the owner of the credential. An entry without a loan and without a store is removed.
@@ -107,7 +109,8 @@ impl ResourceStores {
     /// Creates an empty set.
     #[must_use]
     pub fn new(config: ResourceStoresConfig, tasks: Tasks) -> Self {
-        Self(Arc::new(Inner { config, tasks, open: Mutex::default(), lent: Mutex::default() }))
+        let cluster = config.disk.as_ref().map_or_else(Arc::default, |disk| disk.cluster_watch());
+        Self(Arc::new(Inner { config, cluster, tasks, open: Mutex::default(), lent: Mutex::default() }))
     }
 
     /// Whether there is a credential of this identity to read with.
@@ -194,6 +197,12 @@ impl ResourceStores {
         open
     }
 
+    /// Tells which cluster answers.
+    #[must_use]
+    pub fn cluster_watch(&self) -> Arc<ClusterWatch> {
+        self.0.cluster.clone()
+    }
+
     /// The cache on disk, if there is one.
     #[must_use]
     pub fn disk(&self) -> Option<Arc<DiskCache>> {
@@ -229,9 +238,7 @@ impl Inner {
             .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
-        if let Some(disk) = &self.config.disk {
-            self.spawn(stop.clone(), follow_cluster(store.clone(), disk.clone()));
-        }
+        self.spawn(stop.clone(), follow_cluster(store.clone(), self.cluster.clone()));
         let disk = self.config.disk.clone().filter(|_| id.is_persistent());
         if disk.is_some() {
             store.begin_restore();
@@ -279,8 +286,8 @@ impl Inner {
 
 /// Has the cluster asked who it is when a store has lost its connection, and the store read anew when it is another one: its
 /// versions may go on where the former ones were.
-async fn follow_cluster(store: Arc<ResourceStore>, disk: Arc<DiskCache>) {
-    let (mut changes, mut questions) = (disk.cluster_changes(), store.trust().questions());
+async fn follow_cluster(store: Arc<ResourceStore>, cluster: Arc<ClusterWatch>) {
+    let (mut changes, mut questions) = (cluster.changes(), store.trust().questions());
     let mut told = changes.borrow_and_update().told;
     loop {
         tokio::select! {
@@ -294,7 +301,7 @@ async fn follow_cluster(store: Arc<ResourceStore>, disk: Arc<DiskCache>) {
                     store.trust().renounce();
                 }
             }
-            () = questions.next() => disk.doubt_cluster(),
+            () = questions.next() => cluster.doubt(),
         }
     }
 }

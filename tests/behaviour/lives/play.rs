@@ -30,13 +30,15 @@ pub(super) struct Life {
     pub(super) worlds: BTreeSet<World>,
     pub(super) run: Option<Run>,
     pub(super) ended: &'static str,
+    /// The end of the log of the last run.
+    log: String,
     report: Arc<Mutex<Report>>,
 }
 
 impl Life {
     pub(super) async fn new(donor: &'static Donor, report: Arc<Mutex<Report>>) -> Self {
         let worlds = [World::default()].into();
-        Self { site: Site::new(donor).await, worlds, run: None, ended: "first", report }
+        Self { site: Site::new(donor).await, worlds, run: None, ended: "first", log: String::new(), report }
     }
 
     pub(super) async fn play(&mut self, moves: &[Move]) {
@@ -129,7 +131,8 @@ impl Life {
         self.site.server().clear_requests();
         let (key, begun) = (self.site.key(), Instant::now());
         let weir = setup.start().await;
-        self.run = Some(Run { weir, name, is_other, confirmed: None, fresh: None, is_troubled: false, key });
+        let before = std::mem::take(&mut self.log);
+        self.run = Some(Run { weir, name, is_other, confirmed: None, fresh: None, is_troubled: false, key, before });
         self.note_trouble();
         self.report().starts += 1;
         if self.site.is_up {
@@ -273,6 +276,7 @@ impl Life {
     async fn kill(&mut self) {
         self.evolve();
         let Some(run) = self.run.take() else { return };
+        self.log = run.end_of_log();
         run.weir.kill().await;
         self.end(run.name, (run.is_other, run.confirmed, run.key));
         self.ended = "killed";
@@ -286,6 +290,7 @@ impl Life {
             self.put();
         }
         let Some(run) = self.run.take() else { return };
+        self.log = run.end_of_log();
         assert_eq!(run.weir.stop().await, Some(0), "the exit code of a stop");
         self.end(run.name, (run.is_other, run.confirmed, run.key));
         self.ended = "stopped";

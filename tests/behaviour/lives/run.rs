@@ -22,6 +22,8 @@ pub(super) struct Run {
     /// Whether the disk was not what it should be meanwhile.
     pub(super) is_troubled: bool,
     pub(super) key: Option<usize>,
+    /// The end of the log of the run before.
+    pub(super) before: String,
 }
 
 impl Run {
@@ -62,8 +64,12 @@ impl Run {
     }
 
     pub(super) fn fail(&self, text: &str) -> ! {
+        panic!("{text}\nthe end of the log before:\n{}\nthe end of the log:\n{}", self.before, self.end_of_log());
+    }
+
+    pub(super) fn end_of_log(&self) -> String {
         let log = self.weir.log_text();
         let lines: Vec<_> = log.lines().collect();
-        panic!("{text}\nthe end of the log:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        lines[lines.len().saturating_sub(40)..].join("\n")
     }
 }

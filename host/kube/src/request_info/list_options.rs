@@ -287,6 +287,7 @@ mod tests {
             assert_eq!(check(query, true), Ok(()), "{query}");
         }
     }
+
     #[test]
     fn a_parameter_that_is_not_known_here_may_select_objects() {
         let unknown = |query: &str| {

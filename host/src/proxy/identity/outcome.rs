@@ -6,7 +6,7 @@ use http::{Method, StatusCode, Uri};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use tokio::sync::mpsc;
 use weir_kube::{RequestInfo, ResourceRequest, Verb};
-use weir_store::disk::DiskCache;
+use weir_store::ClusterWatch;
 use weir_upstream::{Identity, Refusal};
 
 use super::attributes::attributes;
@@ -57,9 +57,8 @@ impl Proxy {
 
     /// Forgets what is in memory of credentials, permissions and responses when what was known turns out to be of another cluster.
     /// On disk that is set aside.
-    pub(crate) fn forget_other_clusters(self: &Arc<Self>, disk: Option<&Arc<DiskCache>>) {
-        let (proxy, Some(disk)) = (self.clone(), disk) else { return };
-        let mut changes = disk.cluster_changes();
+    pub(crate) fn forget_other_clusters(self: &Arc<Self>, cluster: &ClusterWatch) {
+        let (proxy, mut changes) = (self.clone(), cluster.changes());
         self.tasks.spawn_until_stop(async move {
             while changes.changed().await.is_ok() {
                 // Rows first: what is learnt from now on is written, because nothing of it is there.

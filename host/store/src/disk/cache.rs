@@ -10,7 +10,7 @@ use futures_util::future::{FutureExt as _, select_all};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
-use super::cluster::{ClusterChanges, ClusterCheck};
+use super::cluster::ClusterCheck;
 use super::commit::PersistRequest;
 use super::conditions::DiskCondition;
 use super::config::{Confidentiality, DiskConfig, LONG, READ_DEADLINE, READ_ONLINE, READERS, StoreName};
@@ -21,6 +21,7 @@ use super::state::DiskState;
 use super::store_status::DiskStoreStatus;
 use super::values::{CachedValue, MAX_VALUE, PendingValue};
 use crate::cache::{ResourceStore, Snapshot};
+use crate::cluster_watch::ClusterWatch;
 use weir_upstream::Connectivity;
 
 /// How often the size of changes is compared with the limit while a commit is due.
@@ -35,9 +36,7 @@ pub struct DiskCache {
     /// Signalled when there is something new to write, other than an event of a store.
     pub(super) wake: Notify,
     pub(super) cluster: watch::Sender<ClusterCheck>,
-    pub(super) changes: watch::Sender<ClusterChanges>,
-    /// Signalled when the cluster is to be asked again who it is.
-    pub(super) doubt: Notify,
+    pub(super) cluster_watch: Arc<ClusterWatch>,
     commit_interval: Duration,
     commit_bytes: u64,
     opened: Instant,
@@ -79,8 +78,7 @@ impl DiskCache {
             requests: Mutex::default(),
             wake: Notify::new(),
             cluster: watch::Sender::new(ClusterCheck::Unknown),
-            changes: watch::Sender::default(),
-            doubt: Notify::new(),
+            cluster_watch: Arc::default(),
             opened: Instant::now(),
             connectivity,
             hangs: AtomicBool::new(false),
@@ -306,6 +304,7 @@ impl DiskCache {
             let result = operation(&mut state, &requests);
             cache.reading.on_disk.update(&state);
             cache.reading.conditions.update(&state);
+            cache.tell_foreign(&state);
             cache.hangs.store(false, Ordering::Relaxed);
             result
         });
@@ -359,6 +358,7 @@ impl DiskCache {
             };
             let result = operation(&mut state);
             cache.reading.on_disk.update(&state);
+            cache.tell_foreign(&state);
             cache.hangs.store(false, Ordering::Relaxed);
             result
         });

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 use super::cache::DiskCache;
 use super::error::DiskError;
 use super::state::DiskState;
+use crate::cluster_watch::ClusterWatch;
 
 /// Whether what is on disk is of the cluster that the daemon talks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,15 +19,6 @@ pub(super) enum ClusterCheck {
     Other,
 }
 
-/// How often what was known turned out to be of another cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClusterChanges {
-    /// What was on disk, also when the daemon started with it.
-    pub on_disk: u64,
-    /// What the API server has told this process before: it is another one's now.
-    pub told: u64,
-}
-
 impl DiskCache {
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
     /// cluster is set aside.
@@ -37,38 +27,31 @@ impl DiskCache {
         let (reading, told_now) = (self.reading.clone(), uid.clone());
         let exchanged = tokio::task::spawn_blocking(move || reading.confirm_cluster(&told_now)).await;
         let is_exchanged = exchanged.unwrap_or_default();
-        let told = u64::from(is_exchanged);
+        let told = uid.clone();
         let confirmed = self.blocking(move |state, requests| {
             // Before the next commit, which writes to the present cluster's file.
             requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.set_foreign());
-            (state.confirm_cluster(uid), state.foreign)
+            state.confirm_cluster(uid);
+            state.foreign > 0
         });
-        let confirmed = confirmed.await;
-        let (is_set_aside, is_foreign) = confirmed.unwrap_or_default();
+        let is_foreign = confirmed.await.unwrap_or_default();
         self.cluster.send_replace(if is_foreign { ClusterCheck::Other } else { ClusterCheck::Same });
-        let on_disk = u64::from(is_set_aside);
-        self.changes.send_if_modified(|changes| {
-            changes.on_disk += on_disk;
-            changes.told += told;
-            on_disk + told > 0
-        });
+        self.cluster_watch.confirm(&told);
         self.wake.notify_one();
     }
 
-    /// Notes that a connection was lost: another cluster may answer now.
-    pub fn doubt_cluster(&self) {
-        self.doubt.notify_one();
+    /// Tells whoever has something of a file that turned out to be of another cluster. One that could only be read, or not even
+    /// that, is compared when it is opened at last, whoever opens it.
+    pub(super) fn tell_foreign(&self, state: &DiskState) {
+        if self.cluster_watch.found_on_disk(state.foreign) {
+            self.cluster.send_replace(ClusterCheck::Other);
+        }
     }
 
-    /// Resolves when a connection was lost since the last call. Cancel safe.
-    pub async fn cluster_doubted(&self) {
-        self.doubt.notified().await;
-    }
-
-    /// Tells when what was known turns out to be of another cluster.
+    /// Tells which cluster answers.
     #[must_use]
-    pub fn cluster_changes(&self) -> watch::Receiver<ClusterChanges> {
-        self.changes.subscribe()
+    pub fn cluster_watch(&self) -> Arc<ClusterWatch> {
+        self.cluster_watch.clone()
     }
 
     /// Notes that the API server does not tell the identity of the cluster for now, which is what the cache is for.
@@ -92,24 +75,21 @@ impl DiskCache {
 }
 
 impl DiskState {
-    /// Whether the file was of another cluster than this one. It is set aside then.
-    pub(super) fn confirm_cluster(&mut self, uid: String) -> bool {
+    /// Sets the file aside if it is of another cluster than this one.
+    pub(super) fn confirm_cluster(&mut self, uid: String) {
         // A file that is opened from now on is compared when it is opened.
         let told = self.confirmed.replace(uid.clone());
         let is_first = told.is_none_or(|told| told == uid);
         let known = self.with_database(|state, _| Ok(state.cluster.clone()));
         // What was restored came from the file that was open before.
         let known = known.unwrap_or_else(|| self.cluster.clone());
-        let other = known.filter(|known| *known != uid);
-        let is_other = other.is_some();
-        if let Some(known) = other {
-            self.foreign = true;
+        if let Some(known) = known.filter(|known| *known != uid) {
+            self.foreign += 1;
             self.set_aside(DiskError::OtherCluster(known), is_first);
         }
         if self.cluster.as_ref() != Some(&uid) {
             self.with_database(|_, database| database.write(|batch| batch.put_meta("cluster", &uid)));
             self.cluster = Some(uid);
         }
-        is_other
     }
 }

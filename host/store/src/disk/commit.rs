@@ -120,7 +120,7 @@ impl DiskState {
         let mut names = HashSet::new();
         for PersistRequest { name, store, confidentiality } in requests {
             // What was restored from another cluster's file never goes back to disk.
-            let unusable = !store.state().borrow().synced || (self.foreign && store.is_stale());
+            let unusable = !store.state().borrow().synced || (self.foreign > 0 && store.is_stale());
             // One that is closed and opened again is registered twice for a moment.
             if unusable || !self.has_room(name) || !names.insert(name) {
                 continue;

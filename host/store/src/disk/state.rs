@@ -46,8 +46,8 @@ pub(super) struct DiskState {
     pub(super) cluster: Option<String>,
     /// The uid of the cluster that the daemon talks to, once known.
     pub(super) confirmed: Option<String>,
-    /// Whether the daemon talks to another cluster than the one that the file was of when it was opened.
-    pub(super) foreign: bool,
+    /// How many files were of another cluster than the one that the daemon talks to.
+    pub(super) foreign: u64,
     pub(super) compacted: Option<Instant>,
     /// Whether that failed: the next attempt is not urgent.
     pub(super) compaction_failed: bool,
@@ -90,7 +90,7 @@ impl DiskState {
             too_large: HashMap::new(),
             cluster: None,
             confirmed: None,
-            foreign: false,
+            foreign: 0,
             compacted: None,
             compaction_failed: false,
             rewritten: None,
@@ -165,14 +165,16 @@ impl DiskState {
                 let is_verified = self.verify_first();
                 // Also one that does not fit: another process may use it, which this alone tells.
                 let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified);
-                opened.inspect_err(|error| self.report(&self.config.file_name(), error))
+                opened.inspect_err(|error| {
+                    self.foreign += u64::from(matches!(error, DiskError::OtherCluster(_)));
+                    self.report(&self.config.file_name(), error);
+                })
             }
         };
         let opened = opened.or_else(|error| {
             if error.is_temporary() {
                 return Err(error);
             }
-            self.foreign |= matches!(error, DiskError::OtherCluster(_));
             let key = self.present_key();
             let created = recovery::replace(&self.config, &self.metrics, cluster.as_deref(), &error, key.as_deref());
             created.inspect_err(|error| self.report(&self.config.file_name(), error))

@@ -1,45 +1,20 @@
 //! Consistent reads of a store: it is asked for what the API server has now.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
 use serde_json::json;
 use weir_apiserver::{Action, End};
-use weir_kube::RequestInfo;
 
+use super::resource_reflector::{Reflected, services};
 use super::*;
-use crate::cache::{Collection, ResourceReflector, ResourceStore};
-
-struct Consistent {
-    api: ApiServer,
-    store: Arc<ResourceStore>,
-    _tasks: Tasks,
-}
-
-async fn services() -> Consistent {
-    let api = ApiServer::builder().start().await.unwrap();
-    for name in ["a", "b"] {
-        api.store().put(service(name, json!({}))).unwrap();
-    }
-    let request = RequestInfo::parse(&http::Method::GET, &"/api/v1/services".parse().unwrap()).unwrap();
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
-    let reflector = ResourceReflector::new(client, Collection::whole(request.resource().unwrap()), TIMING);
-    let (store, tasks) = (reflector.store(), Tasks::default());
-    tasks.spawn_until_stop(reflector.consistent_reads().run());
-    tasks.spawn_until_stop(reflector.run());
-    within(store.state().wait_for(|state| state.synced)).await.unwrap();
-    within(api.open_watches().wait_for(|open| *open == 1)).await.unwrap();
-    api.clear_requests();
-    Consistent { api, store, _tasks: tasks }
-}
 
 fn is_metadata(request: &weir_apiserver::Recorded) -> bool {
-    request.header("accept").contains("PartialObjectMetadataList") && request.query.contains("resourceVersion=")
+    request.header("accept").contains("PartialObjectMetadataList") && request.query == "resourceVersion="
 }
 
 #[tokio::test]
 async fn a_version_of_other_resources_is_reached_by_one_list_of_metadata() {
-    let Consistent { api, store, .. } = services().await;
+    let Reflected { api, store, .. } = services().await;
+    api.clear_requests();
     let version = api.store().advance();
     assert_eq!(within(store.newest_version()).await, Some(version));
     store.want(version);
@@ -55,7 +30,7 @@ async fn a_version_of_other_resources_is_reached_by_one_list_of_metadata() {
 
 #[tokio::test]
 async fn questions_share_the_next_read_and_never_the_one_under_way() {
-    let Consistent { api, store, .. } = services().await;
+    let Reflected { api, store, .. } = services().await;
     let (open, gate) = tokio::sync::watch::channel(false);
     api.on_request(move |request| match request.query.contains("limit=1") {
         true => {
@@ -87,7 +62,7 @@ async fn questions_share_the_next_read_and_never_the_one_under_way() {
 
 #[tokio::test]
 async fn a_store_that_lacks_an_object_is_not_at_the_version_of_the_list() {
-    let Consistent { api, store, .. } = services().await;
+    let Reflected { api, store, .. } = services().await;
     api.on_request(|request| if request.query.contains("watch=") { Action::Reset } else { Action::Serve });
     api.close_watches(End::Abort);
     within(api.open_watches().wait_for(|open| *open == 0)).await.unwrap();
@@ -114,7 +89,7 @@ async fn a_store_that_lacks_an_object_is_not_at_the_version_of_the_list() {
 
 #[tokio::test]
 async fn an_api_server_that_does_not_answer_says_nothing() {
-    let Consistent { api, store, .. } = services().await;
+    let Reflected { api, store, .. } = services().await;
     api.on_request(|_| Action::Reset);
     assert_eq!(within(store.newest_version()).await, None);
     api.clear_hook();

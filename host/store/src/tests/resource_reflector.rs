@@ -17,9 +17,9 @@ use crate::{CheckConfig, PeerClient};
 use weir_upstream::{Upstream, UpstreamConfig};
 
 /// A store of all Services, and the tasks that fill it.
-struct Reflected {
-    api: ApiServer,
-    store: Arc<ResourceStore>,
+pub(super) struct Reflected {
+    pub(super) api: ApiServer,
+    pub(super) store: Arc<ResourceStore>,
     _tasks: Tasks,
 }
 
@@ -33,11 +33,12 @@ fn reflect(api: ApiServer, path: &str, timing: ReflectorTiming, uplink: Option<U
     let reflector = ResourceReflector::new(client, collection(path), timing).with_uplink_limit(uplink);
     let (store, tasks) = (reflector.store(), Tasks::default());
     tasks.spawn_until_stop(reflector.check(CheckConfig::default(), String::new()).run());
+    tasks.spawn_until_stop(reflector.consistent_reads().run());
     tasks.spawn_until_stop(reflector.run());
     Reflected { api, store, _tasks: tasks }
 }
 
-async fn services() -> Reflected {
+pub(super) async fn services() -> Reflected {
     let api = ApiServer::builder().start().await.unwrap();
     for name in ["a", "b"] {
         api.store().put(service(name, json!({}))).unwrap();

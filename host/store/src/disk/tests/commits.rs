@@ -1,5 +1,6 @@
 //! Commits and restores.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -191,6 +192,45 @@ async fn what_is_of_another_cluster_is_dropped_and_never_written_again() {
     drop((handle, cache));
     let read = reread(folder.path(), "services").unwrap();
     assert_eq!(model(&read).values().next().unwrap().1, "this cluster's");
+}
+
+/// A file that could only be read is compared with the cluster when it is opened to be written: the one who tells the cluster
+/// opens it, or the next commit.
+#[tokio::test(start_paused = true)]
+async fn whoever_opens_a_file_of_another_cluster_tells_those_who_have_read_it() {
+    for is_open_when_told in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = DiskConfig::new(&folder.path().join("cache"), "node");
+        let cache = DiskCache::new(config.clone(), Arc::default());
+        let handle = cache.persist(name("services"), store(&["a"]), Confidentiality::Plain);
+        cache.confirm_cluster("one".into()).await;
+        cache.flush().await;
+        drop((handle, cache));
+
+        let is_writable = Arc::new(AtomicBool::new(false));
+        let (open, writable) = (config.storage.clone(), is_writable.clone());
+        let storage = Arc::new(move || match writable.load(Ordering::Relaxed) {
+            true => open(),
+            false => Err(std::io::ErrorKind::ReadOnlyFilesystem.into()),
+        });
+        let cache = DiskCache::new(DiskConfig { storage, ..config }, Arc::default());
+        let restored = cache.restore(&name("services"), Confidentiality::Plain).await;
+        assert!(restored.is_some(), "it is read");
+        // It is read again once it may be written, or not even that.
+        cache.flush().await;
+        let mut changes = cache.cluster_watch().changes();
+        if is_open_when_told {
+            is_writable.store(true, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(600)).await;
+        }
+        cache.confirm_cluster("two".into()).await;
+        is_writable.store(true, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        cache.flush().await;
+        assert!(changes.has_changed().unwrap(), "told when it is open: {is_open_when_told}");
+        assert!(changes.borrow_and_update().on_disk > 0);
+        cache.clone().other_cluster().await;
+    }
 }
 
 #[test]
