@@ -335,6 +335,11 @@ async fn metadata_watches_have_bookmarks_of_their_own_kind() {
         }
         assert_eq!(text["object"]["metadata"]["uid"], binary["object"]["metadata"]["uid"]);
     }
+    // The watch of the store may open only now; a bookmark that is sent before it does is for nobody.
+    server.store().put(service("seen", "ClusterIP")).unwrap();
+    for event in [text.next().await, binary.next().await.unwrap()] {
+        assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("seen")));
+    }
     server.send_bookmarks();
     for event in [text.next().await, binary.next().await.unwrap()] {
         assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("BOOKMARK"), &json!("PartialObjectMetadata")));
