@@ -119,3 +119,19 @@ async fn a_pool_of_labels_has_the_local_node_also_when_that_is_gone() {
         follows(&weir, left).await;
     }
 }
+
+/// No object says that such a pool exists, only its Nodes do: to delete the last one opens nothing.
+#[tokio::test]
+async fn a_pool_of_labels_that_a_setting_names_keeps_its_last_members() {
+    let server = edge().await;
+    let settings = "    settings: {poolSource: nodelabels, nodePool: hangzhou}\n";
+    let weir = Setup::new(server.url()).filters(&only("servicetopology", settings)).bundled("servicetopology");
+    let weir = weir.start_ready().await;
+    assert_eq!(nodes(&weir.client("kube-proxy")).await, ["edge-a", "edge-b"]);
+    server.store().delete("v1", "Node", "", "edge-a").unwrap();
+    follows(&weir, &["edge-b"]).await;
+    let from = weir.log_length();
+    server.store().delete("v1", "Node", "", "edge-b").unwrap();
+    weir.logged_after(from, GONE).await;
+    assert_eq!(nodes(&weir.client("kube-proxy")).await, ["edge-b"]);
+}

@@ -58,7 +58,7 @@ pub(crate) fn assert_places(places: &[Place], counts: impl Fn(&str) -> bool) {
     let host = crate::root().join("host");
     let mut paths = Vec::new();
     files(&host, &mut paths);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut codes) = (Vec::new(), BTreeMap::new());
     for (name, allowed) in places {
         let mut found = Vec::new();
         for path in &paths {
@@ -66,10 +66,12 @@ pub(crate) fn assert_places(places: &[Place], counts: impl Fn(&str) -> bool) {
             if relative.split('/').any(|part| part.starts_with("tests")) || !counts(&relative) {
                 continue;
             }
-            let text = std::fs::read_to_string(path).expect("a source is read");
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-            if lines.into_iter().any(|line| line.contains(name)) {
+            let code = codes.entry(path).or_insert_with(|| {
+                let text = std::fs::read_to_string(path).expect("a source is read");
+                without_tests(&tokens_and_strings(&text))
+            });
+            let wanted = tokens_and_strings(name);
+            if code.windows(wanted.len()).any(|tokens| tokens == wanted) {
                 found.push(relative);
             }
         }
@@ -270,16 +272,22 @@ fn closing(tokens: &[String], at: usize) -> usize {
 
 /// The tokens: words, `::` and single characters, without comments, strings and character literals.
 fn tokens(text: &str) -> Vec<String> {
+    let mut tokens = tokens_and_strings(text);
+    tokens.retain(|token| !token.contains('"'));
+    tokens
+}
+
+/// The same with strings, as they are written.
+fn tokens_and_strings(text: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {
         let length = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if let Some(raw) = raw_string(rest) {
-            raw
-        } else if first == '"' {
-            string(rest)
+        } else if let Some(length) = raw_string(rest).or_else(|| (first == '"').then(|| string(rest))) {
+            found.push(rest[..length].to_owned());
+            length
         } else if first == '\'' {
             character(rest)
         } else if first.is_alphanumeric() || first == '_' {

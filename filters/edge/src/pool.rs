@@ -199,14 +199,13 @@ impl PoolMembers {
             PoolSource::NodeLabels => (NODES, POOL_LABEL, &NODE_NAME),
         };
         let selector = format!("{label}={pool}");
-        let is_of_nodes = matches!(self.source, PoolSource::NodeLabels);
-        let found = match is_of_nodes {
+        // The local Node's label has named the pool, also if the Node is gone.
+        let is_member = matches!(self.source, PoolSource::NodeLabels) && self.pool.fixed.is_none();
+        let found = match is_member {
             // Nodes that are gone have no endpoints.
             true => cluster::find(resource, None, &selector),
             false => cluster::find_last_known(resource, None, &selector),
         };
-        // The local Node's label has named the pool, also if the Node is gone.
-        let is_member = is_of_nodes && self.pool.fixed.is_none();
         let local = is_member.then_some(self.pool.node.as_str());
         if found.count() == 0 {
             let unknown = absent(resource, pool)?;

@@ -16,26 +16,18 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mapping::{self, Mapping};
+
 /// How the registries of a daemon are reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registries(BTreeMap<String, Registry>);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Registry {
     host: String,
-    #[serde(default)]
     mirrors: Vec<String>,
-    #[serde(default)]
     ca_file: Option<PathBuf>,
-    #[serde(default, rename = "plainHTTP")]
     plain_http: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    registries: Vec<Registry>,
 }
 
 /// One address at which a registry's artifacts are.
@@ -77,9 +69,18 @@ impl Registries {
     /// # Errors
     /// It has unknown keys, or says something twice, or contradicts itself.
     pub fn parse(text: &str) -> Result<Self, RegistriesError> {
-        let file: File = crate::yaml(text).map_err(RegistriesError::Invalid)?;
+        let registry = |entry: &Mapping<'_>| {
+            Ok(Registry {
+                host: entry.required_text("host")?,
+                mirrors: entry.texts("mirrors")?.unwrap_or_default(),
+                ca_file: entry.text("caFile")?.map(PathBuf::from),
+                plain_http: entry.flag("plainHTTP")?.unwrap_or_default(),
+            })
+        };
+        let keys = ["host", "mirrors", "caFile", "plainHTTP"];
+        let registries = mapping::list(text, "registries", &keys, registry).map_err(RegistriesError::Invalid)?;
         let mut hosts = BTreeMap::new();
-        for registry in file.registries {
+        for registry in registries {
             let host = registry.host.clone();
             let is_place = |name: &str| format!("{name}/a").parse::<weir_runtime::OciReference>().is_ok();
             if !is_place(&host) || host.contains('/') {

@@ -20,6 +20,7 @@ mod hosts;
 mod job;
 mod layout;
 mod manifest;
+mod mapping;
 mod pull;
 mod push;
 pub mod signature;
@@ -33,9 +34,3 @@ pub use self::job::PullJob;
 pub use self::layout::{Layout, LayoutError, MAX_LAYOUT};
 pub use self::pull::PullEvent;
 pub use self::push::{Target, push, push_layout, resolve};
-
-/// Parses YAML. An error is one line.
-fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string().replace(['\n', '\r'], " "))
-}

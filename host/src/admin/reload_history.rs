@@ -38,9 +38,13 @@ struct FilterChange {
 }
 
 impl ReloadHistory {
-    /// Adds a refused reload.
+    /// Adds a refused reload. While no configuration is there, each retry holds the last set before it is refused.
     pub(super) fn refused(&mut self, result: &ReloadResult) {
-        match self.0.front_mut().filter(|last| last.result.errors == result.errors) {
+        let is_repeated = |last: &Reload| last.result.errors == result.errors;
+        if self.0.front().is_some_and(Reload::is_without_effect) && self.0.get(1).is_some_and(is_repeated) {
+            self.0.pop_front();
+        }
+        match self.0.front_mut().filter(|last| is_repeated(last)) {
             Some(last) => {
                 last.attempts += 1;
                 last.result = result.clone();
@@ -87,6 +91,10 @@ impl ReloadHistory {
 }
 
 impl Reload {
+    fn is_without_effect(&self) -> bool {
+        self.result.errors.is_empty() && self.changes.is_empty()
+    }
+
     fn to_json(&self) -> Value {
         let mut json = self.result.to_json();
         let changes =
@@ -127,9 +135,12 @@ mod tests {
         for reason in ["x", "x", "y", "x"] {
             history.refused(&refused(reason));
         }
+        // What holds the last set, and changes nothing of it, is no reload of its own.
+        history.applied(&ReloadResult::applied("f.yaml", &[]), std::iter::empty(), &[]);
+        history.refused(&refused("x"));
         let json = Value::from(history.to_json());
         let attempts: Vec<_> = json.as_array().unwrap().iter().map(|reload| reload["attempts"].as_u64()).collect();
-        assert_eq!(attempts, [Some(1), Some(1), Some(2), Some(1)]);
+        assert_eq!(attempts, [Some(2), Some(1), Some(2), Some(1)]);
         assert_eq!(json[2]["errors"][0], "filter a: x");
         assert_eq!(json[3]["result"], "applied");
         for n in 0..100 {

@@ -143,8 +143,13 @@ impl Changes {
         if active.is_empty() && tried.loading.is_none() {
             return Effect::None;
         }
-        let Some(configuration) = self.newest().await else { return Effect::None };
+        let newest = self.newest().await;
         let node = self.node.borrow().clone();
+        let Some(configuration) = newest else {
+            // What should be on is not known, but that nothing is: the next attempt begins with it.
+            let is_off = matches!(&node, NodeState::Known(facts) if facts.is_off);
+            return if is_off && !active.is_empty() { Effect::Obsolete } else { Effect::None };
+        };
         let (here, left_out, is_off) = match select(&configuration, &node) {
             Ok(Selected::Filters(here, left_out)) => (here.into_owned(), left_out, false),
             Ok(Selected::Off(none, left_out)) => (none, left_out, true),

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::last_good::{LastGood, SourcedConfiguration};
 use crate::config::{ConfigSource, ConfigurationError};
+use weir_kube::utf8;
 use weir_process::{FileRead, WatchedFiles};
 use weir_upstream::{BackOff, Reconnects, Tasks, error_report};
 
@@ -110,10 +111,9 @@ fn state(path: &Path, read: std::io::Result<FileRead>) -> Option<SourceState> {
         Ok(FileRead::Complete(bytes)) => Ok(bytes),
         Err(error) => Err(error),
     };
-    Some(match bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)) {
-        Err(error) => unreadable(error.to_string()),
-        Ok(text) => SourcedConfiguration::of_file(&name, text).into(),
-    })
+    let text = bytes.map_err(|error| error.to_string());
+    let text = text.and_then(|bytes| Ok(utf8(&bytes)?.to_owned()));
+    Some(text.map_or_else(unreadable, |text| SourcedConfiguration::of_file(&name, text).into()))
 }
 
 impl SourceState {

@@ -14,12 +14,12 @@
 //!
 //! The longest prefix decides. What none of them names is refused.
 
-use serde::Deserialize;
 use weir_runtime::{Digest, PinnedReference};
 
 use super::cosign::{SignatureError, verify_artifact, verify_bytes};
 use super::key::{KeyError, PublicKey};
 use crate::layout::Layout;
+use crate::mapping::{self, Mapping};
 
 /// Which modules need a signature.
 #[derive(Debug, Clone)]
@@ -32,14 +32,6 @@ struct Rule {
     keys: Option<Vec<PublicKey>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    policies: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Entry {
     prefix: String,
     require: Option<Vec<String>>,
@@ -75,9 +67,17 @@ impl SignaturePolicy {
     /// # Errors
     /// It has unknown keys, says something twice or contradicts itself, or a key is not usable.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        let file: File = crate::yaml(text).map_err(PolicyError::Invalid)?;
+        let entry = |entry: &Mapping<'_>| {
+            Ok(Entry {
+                prefix: entry.required_text("prefix")?,
+                require: entry.texts("require")?,
+                allow: entry.flag("allow")?,
+            })
+        };
+        let keys = ["prefix", "require", "allow"];
+        let policies = mapping::list(text, "policies", &keys, entry).map_err(PolicyError::Invalid)?;
         let mut rules: Vec<Rule> = Vec::new();
-        for Entry { prefix, require, allow } in file.policies {
+        for Entry { prefix, require, allow } in policies {
             let invalid = |reason: &str| Err(PolicyError::Invalid(format!("policy of {prefix:?}: {reason}")));
             if !SCHEMES.iter().any(|scheme| prefix.starts_with(scheme)) {
                 return invalid("a prefix begins with oci://, configmap:// or file://");
