@@ -176,7 +176,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
 
     // The proxy. It receives the active filter set through a channel.
     let (serving, served) = watch::channel(Serving::Unknown);
-    let disk = open_disk(&config, metrics.disk, upstream.connectivity(), &tasks);
+    let disk = open_disk(&config, metrics.disk, (upstream.connectivity(), &status), &tasks);
     let check = cache_check(&config, metrics.checks);
     let (refusal, refused) = refusals();
     let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), check.clone(), (refusal, &tasks));

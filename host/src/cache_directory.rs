@@ -7,24 +7,21 @@ mod tidy;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use weir_process::files;
 
 pub(crate) use self::former::former_place;
-use self::former::take_over;
+use self::former::{is_left, take_over};
 use crate::config::ServeConfig;
 
-/// The longest copy of what an earlier release kept elsewhere: 512 MiB, on a slow disk.
-const TAKE_OVER: Duration = Duration::from_secs(300);
 /// The permissions of group and others to write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Returns the cache directory of the daemon. Where a full, read-only or hanging disk has none, or this user may not reach it, the daemon
-/// runs as without one: a cache is no reason not to serve.
+/// Returns the cache directory of the daemon. Where there is none that is the daemon's alone, on a disk that works, the daemon runs as
+/// without one: a cache is no reason not to serve.
 ///
 /// # Errors
-/// As [`cache_directory`].
+/// There is no place for temporary files either.
 pub(crate) async fn daemon_cache_directory(
     config: &mut ServeConfig,
 ) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
@@ -32,26 +29,33 @@ pub(crate) async fn daemon_cache_directory(
     let directory = path.clone();
     let create = move || cache_directory(Some(directory)).inspect(|(path, _)| tidy::tidy(path));
     match files::at(&path, files::DEADLINE, create).await {
-        Err(error) if is_of_disk(error.kind()) => {
+        Err(error) => {
             let path = path.display();
             tracing::error!(%path, %error, "the cache directory cannot be used, nothing is kept on disk until a restart");
             (config.cache_dir, config.disk_cache) = (None, None);
             cache_directory(None)
         }
-        created => created,
+        Ok(created) => Ok(created),
     }
 }
 
-/// Takes over what an earlier release kept in another place. Returns the cache directory to use.
+/// Takes over what an earlier release kept in another place. Returns the cache directory to use: the former one where the copy takes
+/// too long. It goes on, for the next start.
 pub(crate) async fn take_over_former(directory: PathBuf) -> PathBuf {
-    let here = directory.clone();
-    let take_over = move || Ok(former_place(&here).map(|former| take_over(&former, here)));
-    files::at(&directory, TAKE_OVER, take_over).await.ok().flatten().unwrap_or(directory)
-}
-
-fn is_of_disk(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull, TimedOut};
-    matches!(kind, ReadOnlyFilesystem | StorageFull | QuotaExceeded | PermissionDenied | TimedOut)
+    let Some(former) = former_place(&directory) else { return directory };
+    let (from, to) = (former.clone(), directory.clone());
+    match files::at(&directory, files::DEADLINE, move || Ok(is_left(&from, &to))).await {
+        Ok(true) => {}
+        _ => return directory,
+    }
+    let (from, to) = (former.clone(), directory.clone());
+    // What is written there, so that the reads of a start do not wait for it.
+    let copied = files::writing_within(&directory, files::DEADLINE, move || Ok(take_over(&from, to))).await;
+    copied.unwrap_or_else(|error| {
+        let (from, to) = (former.display(), directory.display());
+        tracing::warn!(%from, %to, %error, "the cache directory cannot be copied from its former place in time, which is used on");
+        former
+    })
 }
 
 /// Returns the cache directory, or a temporary one that is removed when the process ends.
@@ -61,9 +65,7 @@ fn is_of_disk(kind: io::ErrorKind) -> bool {
 pub(crate) fn cache_directory(configured: Option<PathBuf>) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
     if let Some(path) = configured {
         let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        // The kind stays: it says whether the disk is the reason.
-        created
-            .map_err(|error| io::Error::new(error.kind(), format!("{} cannot be created: {error}", path.display())))?;
+        created.map_err(|error| io::Error::other(format!("it cannot be created: {error}")))?;
         check_owner(&path)?;
         return Ok((path, None));
     }

@@ -8,9 +8,10 @@ use kube::Api;
 use tokio::time::Instant;
 use tracing::Instrument;
 use weir_store::ResourceStores;
-use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics};
+use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics, ReadyTime};
 use weir_upstream::{BackOff, Connectivity, Tasks, error_report, jitter};
 
+use crate::admin::status::FilterStatus;
 use crate::cache_directory::former_place;
 use crate::config::ServeConfig;
 use crate::time_file::TimeFile;
@@ -29,11 +30,14 @@ const FLUSH: Duration = Duration::from_secs(4);
 /// The longest one before requests end, and the shortest after that.
 const FIRST_FLUSH: Duration = Duration::from_secs(1);
 
+/// The parts in which the time of being ready is counted.
+const COUNTED: Duration = Duration::from_secs(60);
+
 /// Starts the tasks of the cache; `None` if nothing is cached on disk.
 pub(crate) fn open_disk(
     config: &ServeConfig,
     metrics: Arc<DiskMetrics>,
-    connectivity: Connectivity,
+    (connectivity, status): (Connectivity, &Arc<FilterStatus>),
     tasks: &Tasks,
 ) -> Option<Arc<DiskCache>> {
     let flags = config.disk_cache.as_ref()?;
@@ -43,11 +47,26 @@ pub(crate) fn open_disk(
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
     settings.commit_bytes = flags.commit_size;
-    settings.connectivity = Some(connectivity);
+    settings.connectivity = Some(connectivity.clone());
+    tasks.spawn_until_stop(count_ready(settings.ready.clone(), status.clone(), connectivity));
     let disk = DiskCache::new(settings, metrics);
     let span = tracing::info_span!("cache");
     tasks.spawn_until_stop(disk.clone().run().instrument(span));
     Some(disk)
+}
+
+/// Counts the time in which the daemon is ready and an API server answers. Runs until it is dropped.
+async fn count_ready(ready: Arc<ReadyTime>, status: Arc<FilterStatus>, connectivity: Connectivity) {
+    let mut reconnects = connectivity.reconnects();
+    loop {
+        let holds = || connectivity.is_working() && status.ready().is_ok();
+        let held = holds();
+        // However short: nobody may have asked before it was over.
+        let had_outage = tokio::time::timeout(COUNTED, reconnects.next()).await.is_ok();
+        if held && !had_outage && holds() {
+            ready.add(COUNTED);
+        }
+    }
 }
 
 /// Commits what has changed so far, if the disk is quick enough. Returns until when the last commit may take.

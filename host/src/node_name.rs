@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_kube::node_of_user;
 use weir_process::files::before_the_start;
-use weir_upstream::client_certificate;
+use weir_upstream::{ServerSource, client_certificate};
 
 use crate::config::ServeConfig;
 use crate::proxy::Subject;
@@ -28,13 +28,13 @@ impl NameInFlag {
                 tracing::error!(
                     flag,
                     node,
-                    "--node-name names another node than the node credential, whose name is used"
+                    "--node-name names another node than the credential of the node, whose name is used"
                 );
             }
             Self::Unchecked => {
                 tracing::error!(
                     node,
-                    "the file of the node credential cannot be read in time, --node-name is used unchecked"
+                    "the file of the credential cannot be read in time, --node-name is used unchecked"
                 );
             }
         }
@@ -44,8 +44,13 @@ impl NameInFlag {
 /// Takes the name that the node credential has, where it is that of another node than the flag says: the flag may come from a host
 /// name that was not set yet, and the API server goes by the credential.
 pub(crate) fn trust_credential(config: &mut ServeConfig) -> NameInFlag {
-    let Some(path) = config.node_kubeconfig.clone() else { return NameInFlag::Holds };
-    match before_the_start(move || node_of_credential(&path)) {
+    let own = match &config.upstream {
+        ServerSource::Kubeconfig(path) => Some(path.clone()),
+        _ => None,
+    };
+    // The daemon's own may be that of the node, too.
+    let kubeconfigs: Vec<_> = config.node_kubeconfig.iter().cloned().chain(own).collect();
+    match before_the_start(move || kubeconfigs.iter().find_map(|path| node_of_credential(path))) {
         Some(Some(name)) if name != config.node_name => {
             NameInFlag::Replaced(std::mem::replace(&mut config.node_name, name))
         }

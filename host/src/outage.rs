@@ -2,7 +2,7 @@
 //!
 //! Both are in files of the cache directory, for a start during the outage: one unanswered probe confirms it then, instead of
 //! three, and `--offline-grace` goes on. The grace counts the time that the machine has run, so that no clock and no power cut
-//! ends it.
+//! ends it. Another file has the time until which an API server has answered: a link may be lost while nothing runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,13 @@ use crate::time_file::read_time;
 const SINCE: &str = "offline-since";
 /// The file of the time in it: one line with seconds.
 const RUNNING: &str = "offline-seconds";
-/// How often that is written. So much of it is lost by a crash.
+/// The file of the last time that an API server answered.
+const ONLINE: &str = "online-until";
+/// How often that is written. Flash wears.
+const ONLINE_TICK: Duration = Duration::from_secs(600);
+/// How soon after the start.
+const FIRST_TICK: Duration = Duration::from_secs(5);
+/// How often the time in an outage is written. So much of it is lost by a crash.
 const TICK: Duration = Duration::from_secs(60);
 const MIN_TICK: Duration = Duration::from_millis(100);
 
@@ -28,6 +34,8 @@ pub(crate) struct Outage {
     upstream: Arc<Upstream>,
     grace: Duration,
     counted: Mutex<Option<Counted>>,
+    /// Until when an earlier process was answered.
+    earlier: Mutex<Option<SystemTime>>,
 }
 
 /// The running time of the present outage.
@@ -60,7 +68,7 @@ impl OutageStatus {
 impl Outage {
     /// The outage of these API servers. Clients keep their permissions for `grace`.
     pub(crate) fn new(upstream: Arc<Upstream>, grace: Duration) -> Arc<Self> {
-        Arc::new(Self { upstream, grace, counted: Mutex::new(None) })
+        Arc::new(Self { upstream, grace, counted: Mutex::default(), earlier: Mutex::default() })
     }
 
     /// How long permissions hold.
@@ -75,6 +83,8 @@ impl Outage {
             *counted = None;
             return None;
         };
+        let earlier = *self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = earlier.filter(|_| !self.upstream.connectivity().has_worked()).map_or(since, |at| at.min(since));
         let now = running_time();
         let Counted { before, from } = *counted.get_or_insert(Counted { before: Duration::ZERO, from: now });
         let running = before + now.saturating_sub(from);
@@ -101,6 +111,7 @@ impl Outage {
             self.upstream.resume_outage(since).await;
             *self.counted() = Some(Counted { before, from });
         }
+        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = files.read_online().await;
         loop {
             let is_reachable = self.upstream.is_reachable();
             let outage = self.status().filter(|_| !is_reachable);
@@ -110,7 +121,11 @@ impl Outage {
                 // An error means that nothing has changed for a while.
                 let _ = tokio::time::timeout(TICK.min(self.grace / 8).max(MIN_TICK), changed).await;
             } else {
-                changed.await;
+                let has_worked = self.upstream.connectivity().is_working();
+                if has_worked {
+                    files.write_online().await;
+                }
+                let _ = tokio::time::timeout(if has_worked { ONLINE_TICK } else { FIRST_TICK }, changed).await;
             }
         }
     }
@@ -130,11 +145,12 @@ fn running_time() -> Duration {
 struct OutageFiles {
     since: PathBuf,
     running: PathBuf,
+    online: PathBuf,
 }
 
 impl OutageFiles {
     fn new(directory: &Path) -> Self {
-        Self { since: directory.join(SINCE), running: directory.join(RUNNING) }
+        Self { since: directory.join(SINCE), running: directory.join(RUNNING), online: directory.join(ONLINE) }
     }
 
     /// What is not readable counts as none.
@@ -142,6 +158,18 @@ impl OutageFiles {
         let since: SystemTime = read_time::<jiff::Timestamp>(&self.since).await?.into();
         let seconds = read_time(&self.running).await;
         Some((since.min(clock::now()), Duration::from_secs(seconds.unwrap_or_default())))
+    }
+
+    async fn read_online(&self) -> Option<SystemTime> {
+        let until: SystemTime = read_time::<jiff::Timestamp>(&self.online).await?.into();
+        Some(until.min(clock::now()))
+    }
+
+    async fn write_online(&self) {
+        let Ok(now) = jiff::Timestamp::try_from(clock::now()) else { return };
+        if let Err(error) = files::replace(&self.online, format!("{now:.0}\n").into_bytes()).await {
+            tracing::debug!(file = %self.online.display(), %error, "the time of being online cannot be kept on disk");
+        }
     }
 
     async fn write(&self, outage: Option<OutageStatus>) {
@@ -203,6 +231,22 @@ pub(crate) mod tests {
         outage.upstream.resume_outage(since).await;
         *outage.counted() = Some(Counted { before: running, from: running_time() });
         outage
+    }
+
+    #[tokio::test]
+    async fn an_outage_that_began_while_nothing_ran_began_when_an_api_server_answered_last() {
+        let (folder, now) = (tempfile::tempdir().unwrap(), clock::now());
+        let files = OutageFiles::new(folder.path());
+        assert_eq!(files.read_online().await, None);
+        files.write_online().await;
+        assert!(files.read_online().await.is_some_and(|until| until + HOUR > now));
+        let outage = counted(now - HOUR, Duration::ZERO, 24 * HOUR).await;
+        let since = || outage.status().unwrap().since;
+        *outage.earlier.lock().unwrap() = Some(now - 10 * HOUR);
+        assert_eq!(since(), now - 10 * HOUR);
+        assert!(outage.holds(now - 9 * HOUR) && !outage.holds(now - 11 * HOUR), "what held then");
+        outage.upstream.connectivity().record_success();
+        assert_eq!(since(), now - HOUR, "what is served is of this process");
     }
 
     #[tokio::test]

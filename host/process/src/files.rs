@@ -69,7 +69,19 @@ pub async fn at<T: Send + 'static>(
 /// # Errors
 /// As [`at`].
 pub async fn writing(place: &Path, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    within(lane(place, Kind::Write), place, WRITE_DEADLINE, work).await
+    writing_within(place, WRITE_DEADLINE, work).await
+}
+
+/// Does work that writes, as [`writing`] does, within another deadline.
+///
+/// # Errors
+/// As [`at`].
+pub async fn writing_within<T: Send + 'static>(
+    place: &Path,
+    deadline: Duration,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    within(lane(place, Kind::Write), place, deadline, work).await
 }
 
 async fn within<T: Send + 'static>(

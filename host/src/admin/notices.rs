@@ -68,7 +68,7 @@ impl Notices {
         add("grace", outage.and_then(|(outage, grace)| ends(&outage, grace)));
         add("server-address", self.servers.as_ref().and_then(|servers| servers.notice()));
         add("nothing-kept", matches!(self.disk, Some(None)).then(|| {
-            "nothing is kept on this node, a restart without an API server serves nothing: set --cache-dir, and no --disk-cache=0".to_owned()
+            "nothing is kept on this node, a restart without an API server serves nothing: set --cache-dir and no --cache-size=0, or see the log for why the directory cannot be used".to_owned()
         }));
         for condition in self.disk.iter().flatten().flat_map(|disk| disk.conditions()) {
             add(condition.name, Some(condition.text));
@@ -260,6 +260,13 @@ mod tests {
 
     fn assert_documented(name: &str, text: &str) {
         assert!(!text.contains('\n'), "{text}");
+        let command = crate::config::definition();
+        let serve = command.find_subcommand("serve").unwrap();
+        let flags = text.split(|sign: char| !(sign.is_ascii_lowercase() || sign == '-'));
+        for flag in flags.filter(|word| word.starts_with("--")) {
+            let is_flag = serve.get_arguments().any(|known| known.get_long() == Some(&flag[2..]));
+            assert!(is_flag, "{flag} of {text:?} is no flag");
+        }
         let readme = include_str!("../../../deploy/README.md");
         let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
         let mut texts = row.split(" | ").nth(1).expect(name).split("`; `").map(|text| text.trim_matches('`'));

@@ -14,12 +14,13 @@ const CODE: [&str; 2] = ["code", "compiled"];
 /// The watch cache, which tends to files of its own: nothing is lost of one that does not fit.
 const WATCH_CACHE: &str = "watch-cache.redb";
 /// What is a file there. Nothing else is touched: a directory may be shared, by mistake, with what is not Weir's.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     WATCH_CACHE,
     "last-good",
     "last-time",
     "offline-since",
     "offline-seconds",
+    "online-until",
     "api-servers",
     "serving-certificate.pem",
     "serving-certificate-request.pem",

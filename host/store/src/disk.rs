@@ -39,6 +39,7 @@ mod overlay;
 mod persisted;
 mod predecessors;
 mod reading;
+mod ready_time;
 mod recovery;
 mod seal;
 mod segment;
@@ -56,6 +57,7 @@ pub use self::conditions::{DiskCondition, sample_conditions};
 pub use self::config::{Confidentiality, DiskConfig, StoreName, is_watch_cache};
 pub use self::error::{DiskError, DiskUnusable};
 pub use self::metrics::DiskMetrics;
+pub use self::ready_time::ReadyTime;
 pub use self::store_status::DiskStoreStatus;
 pub use self::values::CachedValue;
 

@@ -297,8 +297,7 @@ async fn follow_cluster(store: Arc<ResourceStore>, cluster: Arc<ClusterWatch>) {
                     return;
                 }
                 if std::mem::replace(&mut told, found) != found {
-                    store.set_foreign();
-                    store.trust().renounce();
+                    store.renounce();
                 }
             }
             () = questions.next() => cluster.doubt(),

@@ -80,7 +80,13 @@ impl Connectivity {
     /// Whether a request has succeeded, and the last one got a response.
     #[must_use]
     pub fn is_working(&self) -> bool {
-        self.0.has_succeeded.load(Ordering::Relaxed) && !self.is_failing()
+        self.has_worked() && !self.is_failing()
+    }
+
+    /// Whether a request of this process has ever succeeded.
+    #[must_use]
+    pub fn has_worked(&self) -> bool {
+        self.0.has_succeeded.load(Ordering::Relaxed)
     }
 
     /// Subscribes to reconnects from now on.

@@ -70,12 +70,13 @@ StartLimitIntervalSec=0
 [Service]
 ExecStart=/usr/local/bin/weir serve \
     --kubeconfig=%d/kubeconfig \
-    --node-name=%H \
 {{- if .Values.clientCA.enabled }}
     --client-ca-file=%d/client-ca.crt \
 {{- end }}
 {{- $flags := splitList "\n" (include "weir.flags" . | trim) }}
     {{ join " \\\n    " $flags }}
+# The name of the Node: %H is the host name. WEIR_NODE_NAME in weir.env goes before it.
+Environment=WEIR_NODE_NAME={{ .Values.systemd.nodeName }}
 EnvironmentFile=-/etc/weir/weir.env
 Restart=always
 RestartSec=1

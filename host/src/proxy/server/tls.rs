@@ -4,8 +4,9 @@
 //! TLS 1.2 and later, HTTP/2 by ALPN, crypto provider ring. Open connections keep the configuration of their handshake, but
 //! their client certificates have to be valid under the current CA bundle. With a bundle there is no resumption of sessions,
 //! which would outlast the certificate.
-//! Invalid files are logged, and the last valid configuration stays in use. Before the cluster has issued a requested
-//! certificate, handshakes fail with the alert `access_denied`. Memory: one configuration, and an old one for as long as its
+//! Invalid files are logged, and the last valid configuration stays in use. Before there is a valid certificate, from a file or
+//! issued by the cluster, handshakes fail with the alert `access_denied`; before the bundle is valid, no client is asked for a
+//! certificate. Memory: one configuration, and an old one for as long as its
 //! connections are open.
 
 use std::io;
@@ -98,8 +99,8 @@ pub struct ServerTls {
 struct Installed {
     /// The certificate of the last [`ServerTls::install`].
     issued: Option<ChainAndKey>,
-    /// The CA bundle for client certificates.
-    client_ca: Vec<u8>,
+    /// The CA bundle for client certificates. `None`: there is none, or it was not valid yet.
+    client_ca: Option<Vec<u8>>,
 }
 
 /// The contents of the files.
@@ -107,7 +108,7 @@ struct Installed {
 struct PemFiles {
     certificate: Vec<u8>,
     key: Vec<u8>,
-    client_ca: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
 }
 
 /// A configuration, and the verifier of client certificates in it.
@@ -117,18 +118,30 @@ type Configured = (ServerConfig, Option<Arc<dyn ClientCertVerifier>>);
 type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl ServerTls {
-    /// Reads the files. A requested certificate does not exist yet.
+    /// Reads the files. A requested certificate does not exist yet. What is not valid is logged, and does without until it is:
+    /// another component of the node may be writing it.
     ///
     /// # Errors
-    /// The error names the invalid file.
+    /// This machine has no TLS.
     pub async fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, ServerTlsError> {
         let files = WatchedFiles::default();
-        let pem = PemFiles::read(&source, &files).await?;
-        let (config, verifier) = configure(&source, &pem, None, &metrics)?;
+        let read = PemFiles::read(&source, &files).await;
+        let configured = read.and_then(|pem| Ok((configure(&source, &pem, None, &metrics)?, pem.client_ca)));
+        let ((config, verifier), client_ca) = match configured {
+            Ok(configured) => configured,
+            Err(error) => {
+                let reason = error_report(&error);
+                tracing::error!(
+                    reason,
+                    "the HTTPS port starts without certificates, its handshakes fail until the files are valid"
+                );
+                (without_files(&source, &metrics)?, None)
+            }
+        };
         let trust = Arc::new(ClientTrust::default());
         trust.replace(verifier);
         let config = ArcSwap::from_pointee(config);
-        let installed = Mutex::new(Installed { issued: None, client_ca: pem.client_ca });
+        let installed = Mutex::new(Installed { issued: None, client_ca });
         Ok(Arc::new(Self { source, files, installed, config, trust, metrics }))
     }
 
@@ -195,15 +208,23 @@ impl PemFiles {
     /// Reads the files, and follows them.
     async fn read(source: &SecureConfig, files: &WatchedFiles) -> Result<Self, ServerTlsError> {
         let mut pem = Self::default();
+        // Each is followed, also where another one cannot be read.
         if let ServingCertificate::Files { certificate, key } = &source.certificate {
-            pem.certificate = bytes("--tls-cert-file", certificate, files).await?;
+            let certificate = bytes("--tls-cert-file", certificate, files).await;
             pem.key = bytes("--tls-private-key-file", key, files).await?;
+            pem.certificate = certificate?;
         }
         if let Some(path) = &source.client_ca {
-            pem.client_ca = bytes("--client-ca-file", path, files).await?;
+            pem.client_ca = Some(bytes("--client-ca-file", path, files).await?);
         }
         Ok(pem)
     }
+}
+
+/// The configuration before the files are valid.
+fn without_files(source: &SecureConfig, metrics: &ProxyMetrics) -> Result<Configured, ServerTlsError> {
+    let source = SecureConfig { certificate: ServingCertificate::Requested, ..source.clone() };
+    configure(&source, &PemFiles::default(), None, metrics)
 }
 
 /// Builds the configuration from the files. `issued` is the certificate if it is a requested one.
@@ -227,12 +248,12 @@ fn configure(
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(invalid_pair)?;
-    let (builder, verifier) = match &source.client_ca {
+    let (builder, verifier) = match source.client_ca.as_ref().zip(pem.client_ca.as_ref()) {
         None => (builder.with_no_client_auth(), None),
-        Some(path) => {
+        Some((path, client_ca)) => {
             let invalid = |reason: String| ServerTlsError::ClientCa { path: path.clone(), reason };
             let mut roots = RootCertStore::empty();
-            for certificate in certificates("--client-ca-file", path, &pem.client_ca)? {
+            for certificate in certificates("--client-ca-file", path, client_ca)? {
                 roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
             }
             // A client without a certificate can still use a token.
@@ -304,10 +325,9 @@ mod tests {
             certificate: ServingCertificate::Files { certificate: certificate.to_owned(), key: key.to_owned() },
             client_ca,
         };
-        match ServerTls::load(files, Arc::default()).await {
-            Ok(_) => String::new(),
-            Err(error) => error_report(&error),
-        }
+        let pem = PemFiles::read(&files, &WatchedFiles::default()).await;
+        let configured = pem.and_then(|pem| configure(&files, &pem, None, &ProxyMetrics::default()).map(drop));
+        configured.err().map_or_else(String::new, |error| error_report(&error))
     }
 
     #[tokio::test]

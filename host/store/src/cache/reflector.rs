@@ -56,6 +56,8 @@ pub struct ResourceReflector {
     pub(super) lent: Option<LentCredential>,
     /// Whether the objects differ from the API server's, and are to be read anew.
     pub(super) anew: bool,
+    /// How often the objects had been renounced when the present request was sent.
+    pub(super) renounced: u64,
 }
 
 /// What a reflector does next.
@@ -94,6 +96,7 @@ impl ResourceReflector {
             asked_until: 0,
             lent,
             anew: false,
+            renounced: 0,
         }
     }
 
@@ -342,7 +345,7 @@ impl ResourceReflector {
             return Err(self.client().invalid_response(reason));
         }
         let mut chunks = chunks.counted(self.store.received());
-        self.store.set_synced();
+        self.store.set_watched();
         self.accepted();
         let mut decoder = EventDecoder::new(encoding);
         let mut received = false;

@@ -34,6 +34,7 @@ impl ResourceReflector {
 
     /// Leaves the source of objects that differ from the API server's, and returns whether they are to be read anew.
     pub(super) fn heed_doubt(&mut self) -> bool {
+        self.renounced = self.store.trust().renounced();
         let is_distrusted = self.sources.is_distrusted();
         let doubt = self.store.trust().doubted().or(is_distrusted.then_some(Doubt::Stale));
         if let Some(doubt) = doubt.filter(|_| !self.anew) {
@@ -48,7 +49,7 @@ impl ResourceReflector {
     pub(super) fn settle(&mut self) {
         if std::mem::take(&mut self.anew) {
             self.sources.settle();
-            self.store.trust().settle();
+            self.store.settle(self.renounced);
         }
         self.accepted();
     }

@@ -174,7 +174,7 @@ impl ResourceStore {
     /// knows yet whether its history goes on from them; or the reflector is paused.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        !self.is_following() || self.trust.continuity() == Continuity::Unknown
+        !self.is_following() || self.may_be_foreign() || self.trust.continuity() == Continuity::Unknown
     }
 
     /// Whether a watch goes on from the objects.
@@ -265,6 +265,25 @@ impl ResourceStore {
     /// Notes that the objects are not the API server's. The next list replaces them without comparing.
     pub(crate) fn set_foreign(&self) {
         self.origin.store(FOREIGN, Ordering::Release);
+    }
+
+    /// Notes the same because another cluster answers. Only a list that is asked for from now on is of that cluster: one that is
+    /// under way may be of the former one.
+    pub(crate) fn renounce(&self) {
+        self.set_foreign();
+        self.trust.renounce();
+    }
+
+    /// Whether the objects are, or may be, of another cluster than the one that answers.
+    pub(crate) fn may_be_foreign(&self) -> bool {
+        !self.is_followed() || self.trust.doubted().is_some()
+    }
+
+    /// Notes that the objects were read anew, by a list that was sent when they had been renounced so often. Who waits for objects
+    /// that are not stale is woken.
+    pub(crate) fn settle(&self, renounced: u64) {
+        self.trust.settle(renounced);
+        self.state.send_modify(|_| {});
     }
 
     /// Notes that the reflector has no credential now, so that the API server's later changes are missing.
@@ -367,8 +386,18 @@ impl ResourceStore {
         true
     }
 
+    /// Notes that a watch goes on from the objects. Another cluster's API server may accept their version, too: that says nothing
+    /// of whose they are.
+    pub(crate) fn set_watched(&self) {
+        self.note_synced(self.origin.compare_exchange(PAUSED, FOLLOWED, Ordering::AcqRel, Ordering::Acquire).is_ok());
+    }
+
+    /// Notes that a list has given the objects.
     pub(crate) fn set_synced(&self) {
-        let was_stale = self.origin.swap(FOLLOWED, Ordering::AcqRel) != FOLLOWED;
+        self.note_synced(self.origin.swap(FOLLOWED, Ordering::AcqRel) != FOLLOWED);
+    }
+
+    fn note_synced(&self, was_stale: bool) {
         let synced = ReflectorState { synced: true, error: None };
         self.state.send_if_modified(|state| {
             let changed = was_stale || *state != synced;

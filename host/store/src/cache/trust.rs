@@ -1,7 +1,7 @@
 //! What speaks against the objects of a store: who reads them may not read them any more, they differ from the API server's, or
 //! nobody knows whether its history is still the one that they are of.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
@@ -13,6 +13,8 @@ pub(crate) struct Trust {
     /// The API server has answered 401 or 403, and nothing else since.
     refused: AtomicBool,
     doubt: watch::Sender<Option<Doubt>>,
+    /// How often the objects turned out to be another cluster's.
+    renounced: AtomicU64,
     question: watch::Sender<Question>,
     /// By what a list has shown that the history of the objects had ended, until that is reported.
     ended: watch::Sender<Option<Difference>>,
@@ -91,7 +93,13 @@ impl Trust {
 
     /// Wants the same, because the objects are of another cluster.
     pub(crate) fn renounce(&self) {
+        self.renounced.fetch_add(1, Ordering::AcqRel);
         self.doubt(Doubt::Stale);
+    }
+
+    /// How often the objects turned out to be another cluster's.
+    pub(crate) fn renounced(&self) -> u64 {
+        self.renounced.load(Ordering::Acquire)
     }
 
     /// The doubt that was not settled yet.
@@ -99,9 +107,9 @@ impl Trust {
         *self.doubt.borrow()
     }
 
-    /// Notes that the objects were read anew.
-    pub(crate) fn settle(&self) {
-        self.doubt.send_replace(None);
+    /// Notes that the objects were read anew, by a request that was sent when they had been renounced so often.
+    pub(crate) fn settle(&self, renounced: u64) {
+        self.doubt.send_if_modified(|doubt| self.renounced() == renounced && doubt.take().is_some());
     }
 
     /// Notes why the history may be another one. What asks for more stays. Each connection that was lost is a question of its own:
@@ -175,6 +183,18 @@ impl Trust {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_settles_no_doubt_that_came_after_it_was_asked_for() {
+        let trust = Trust::default();
+        trust.renounce();
+        let asked = trust.renounced();
+        trust.renounce();
+        trust.settle(asked);
+        assert_eq!(trust.doubted(), Some(Doubt::Stale));
+        trust.settle(trust.renounced());
+        assert_eq!(trust.doubted(), None);
+    }
 
     #[test]
     fn an_answer_settles_no_question_that_came_after_it_was_asked_for() {

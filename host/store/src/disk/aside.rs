@@ -7,8 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
-
 use super::config::DiskConfig;
 use super::database::Database;
 use super::error::DiskError;
@@ -148,16 +146,15 @@ impl DiskState {
     /// Counts the time that the daemon is online since files were set aside, and removes those that nothing has brought back.
     /// While no API server can be reached, none is.
     pub(super) fn tend_aside(&mut self, database: &Database) -> Result<(), DiskError> {
-        let passed = self.tended.map(|at| at.elapsed());
-        let is_failing = self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing());
-        if self.confirmed.is_none() || is_failing {
-            self.tended = None;
+        let ready = self.config.ready.total();
+        let passed = ready.saturating_sub(self.tended.unwrap_or_default());
+        if self.confirmed.is_none() {
+            self.tended = Some(ready);
+        }
+        if self.confirmed.is_none() || self.is_offline() || (self.tended.is_some() && passed < STEP) {
             return Ok(());
         }
-        if passed.is_some_and(|passed| passed < STEP) {
-            return Ok(());
-        }
-        self.tended = Some(Instant::now());
+        self.tended = Some(ready);
         let aside = Aside::with_earlier(&self.config);
         let files = aside.files();
         if files.is_empty() {
@@ -166,7 +163,7 @@ impl DiskState {
         let mut times = BTreeMap::new();
         for file in &files {
             let known = database.meta(&online(file.reason))?.and_then(|seconds| seconds.parse().ok());
-            times.insert(file.reason, Duration::from_secs(known.unwrap_or(0)) + passed.unwrap_or_default());
+            times.insert(file.reason, Duration::from_secs(known.unwrap_or(0)) + passed);
         }
         for file in aside.superfluous(self.config.max_bytes, |reason| times.get(reason).copied().unwrap_or_default()) {
             file.remove();

@@ -30,7 +30,7 @@ impl DiskCache {
         let told = uid.clone();
         let confirmed = self.blocking(move |state, requests| {
             // Before the next commit, which writes to the present cluster's file.
-            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.set_foreign());
+            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.renounce());
             state.confirm_cluster(uid);
             state.foreign > 0
         });

@@ -120,7 +120,8 @@ impl DiskState {
         let mut names = HashSet::new();
         for PersistRequest { name, store, confidentiality } in requests {
             // What was restored from another cluster's file never goes back to disk.
-            let unusable = !store.state().borrow().synced || (self.foreign > 0 && store.is_stale());
+            let is_foreign = store.may_be_foreign() || (self.foreign > 0 && store.is_stale());
+            let unusable = !store.state().borrow().synced || is_foreign;
             // One that is closed and opened again is registered twice for a moment.
             if unusable || !self.has_room(name) || !names.insert(name) {
                 continue;
@@ -196,8 +197,8 @@ impl DiskState {
                         put(batch, name, value.seal(name, key)?)?;
                     }
                     (Some(value), Err(_)) if !value.confidential => put(batch, name, value.seal(name, None)?)?,
-                    // An earlier value must not stand in for this one.
-                    (Some(_), Err(_)) => batch.remove_value(name)?,
+                    // What the key has encrypted stays for its return, as that of stores.
+                    (Some(_), Err(_)) => {}
                 }
             }
             reading.times.begin();

@@ -12,6 +12,7 @@ use weir_kube::GroupResource;
 use weir_upstream::Connectivity;
 
 use super::overlay::Overlay;
+use super::ready_time::ReadyTime;
 use super::storage::OpenedStorage;
 use crate::cache::{Collection, ObjectContent};
 
@@ -76,6 +77,8 @@ pub struct DiskConfig {
     pub connectivity: Option<Connectivity>,
     /// Where an earlier release had the cache directory. It goes after a day of being ready, with the key beside it.
     pub former: Option<PathBuf>,
+    /// For how long the daemon has been ready and online.
+    pub ready: Arc<ReadyTime>,
     pub(super) storage: OpenStorage,
     /// Opens it while it cannot be written.
     pub(super) readable: OpenStorage,
@@ -139,6 +142,7 @@ impl DiskConfig {
             identity_wait: Duration::from_millis(100),
             connectivity: None,
             former: None,
+            ready: Arc::default(),
             storage,
             readable,
         }

@@ -34,13 +34,21 @@ const ROW: u64 = 4 << 10;
 const MAX_CLIENT_STORES: usize = 2048;
 
 impl DiskState {
+    /// Whether no API server answers, so that nothing takes the place of what is evicted.
+    pub(super) fn is_offline(&self) -> bool {
+        self.config.connectivity.as_ref().is_some_and(|connectivity| !connectivity.is_working())
+    }
+
     /// Evicts stores until the rest fits: first those that nobody uses, oldest first; then the largest ones. Those of clients
-    /// go before those of node components and the daemon.
+    /// go before those of node components and the daemon. In an outage none goes.
     pub(super) fn enforce_limit(
         &mut self,
         database: &mut Database,
         used: &HashSet<StoreName>,
     ) -> Result<(), DiskError> {
+        if self.is_offline() {
+            return Ok(());
+        }
         let (mut bytes, mut of_clients) = (self.bytes(), self.rows.values().filter(|row| is_of_client(row)).count());
         let mut evicted = Vec::new();
         if bytes > self.config.max_bytes || of_clients > MAX_CLIENT_STORES {
@@ -144,7 +152,7 @@ impl DiskState {
                 "responses and permissions were not written to the watch cache on disk, too many bytes wait for it"
             );
         }
-        let is_offline = self.config.connectivity.as_ref().is_some_and(|connectivity| connectivity.is_failing());
+        let is_offline = self.is_offline();
         index.note_outage(is_offline);
         self.online_since = if is_offline { None } else { self.online_since.or_else(|| Some(Instant::now())) };
         let mut gone = index.take_cleared(&values);

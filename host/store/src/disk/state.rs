@@ -54,7 +54,7 @@ pub(super) struct DiskState {
     /// When the file was written anew because it was not at its path any more.
     pub(super) rewritten: Option<Instant>,
     /// When the time that files were set aside for was counted.
-    pub(super) tended: Option<Instant>,
+    pub(super) tended: Option<Duration>,
     /// When expired values were removed.
     pub(super) swept: Option<Instant>,
     /// Since when an API server can be reached.

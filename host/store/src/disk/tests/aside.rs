@@ -202,12 +202,19 @@ async fn what_was_set_aside_goes_after_a_day_online() {
             put(&followed, "c", u64::from(version) + 10);
             state.commit(&[plain("services", &followed)], true);
             tokio::time::advance(Duration::from_secs(600)).await;
+            state.config.ready.add(Duration::from_secs(600));
         }
     };
     tend(&mut state, 48).await;
     assert!(place(&folder, "node").exists(), "no API server has answered");
     state.confirmed = Some("one".to_owned());
     tend(&mut state, 23).await;
+    // A day passes in which the daemon is not ready, or no API server answers.
+    for _ in 0..48 {
+        tokio::time::advance(Duration::from_secs(1800)).await;
+        state.commit(&[plain("services", &followed)], true);
+    }
+    assert!(place(&folder, "node").exists());
     drop(state);
     let mut state = start(&folder, "edge-a");
     assert_eq!(services(&mut state), Some(kept));
@@ -224,25 +231,25 @@ async fn what_was_set_aside_goes_after_a_day_online() {
 }
 
 /// A roll-back finds it for a day.
-#[tokio::test(start_paused = true)]
-async fn the_directory_of_an_earlier_release_goes_after_a_day_online() {
+#[test]
+fn the_directory_of_an_earlier_release_goes_after_a_day_online() {
     let (folder, _) = kept();
     let former = folder.path().join("former/cache");
     std::fs::create_dir_all(former.join("code")).unwrap();
     std::fs::write(former.with_extension("key"), "key").unwrap();
     let config = DiskConfig::new(&folder.path().join("cache"), "edge-a");
     let mut state = open_with(DiskConfig { former: Some(former.clone()), ..config });
-    let tend = async |state: &mut DiskState, hours: u32| {
+    let tend = |state: &mut DiskState, hours: u32| {
         for _ in 0..hours * 6 {
             state.commit(&[], true);
-            tokio::time::advance(Duration::from_secs(600)).await;
+            state.config.ready.add(Duration::from_secs(600));
         }
     };
-    tend(&mut state, 48).await;
+    tend(&mut state, 48);
     state.confirmed = Some("one".to_owned());
-    tend(&mut state, 23).await;
+    tend(&mut state, 23);
     assert!(former.join("code").exists() && former.with_extension("key").exists());
-    tend(&mut state, 2).await;
+    tend(&mut state, 2);
     assert!(!former.exists() && !former.with_extension("key").exists() && folder.path().join("former").exists());
 }
 

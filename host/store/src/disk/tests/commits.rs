@@ -194,6 +194,30 @@ async fn what_is_of_another_cluster_is_dropped_and_never_written_again() {
     assert_eq!(model(&read).values().next().unwrap().1, "this cluster's");
 }
 
+#[tokio::test]
+async fn what_is_renounced_is_not_written_until_a_list_was_asked_for_afterwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "node"), Arc::default());
+    let followed = store(&["a"]);
+    let handle = cache.persist(name("services"), followed.clone(), Confidentiality::Plain);
+    cache.confirm_cluster("one".into()).await;
+    cache.flush().await;
+    cache.confirm_cluster("two".into()).await;
+    // The other cluster takes a watch at the former version, and a list of the former one may be under way.
+    followed.set_watched();
+    cache.flush().await;
+    assert!(cache.restore(&name("services"), Confidentiality::Plain).await.is_none());
+    followed.replace(format(), vec![object("a", 7, b"the former cluster's")], 7);
+    cache.flush().await;
+    assert!(cache.restore(&name("services"), Confidentiality::Plain).await.is_none());
+    followed.replace(format(), vec![object("a", 1, b"this cluster's")], 1);
+    followed.settle(followed.trust().renounced());
+    cache.flush().await;
+    drop((handle, cache));
+    let read = reread(folder.path(), "services").unwrap();
+    assert_eq!(model(&read).values().next().unwrap().1, "this cluster's");
+}
+
 /// A file that could only be read is compared with the cluster when it is opened to be written: the one who tells the cluster
 /// opens it, or the next commit.
 #[tokio::test(start_paused = true)]
