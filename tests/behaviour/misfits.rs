@@ -42,6 +42,29 @@ async fn names(weir: &Daemon) -> Option<Vec<String>> {
     })
 }
 
+/// A cache is no reason not to serve.
+#[tokio::test]
+async fn a_cache_directory_that_is_none_ends_no_start() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let server = edge().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (file, shared) = (folder.path().join("file"), folder.path().join("shared"));
+    std::fs::write(&file, "not a folder").unwrap();
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let is_none = |path: &Path| path.display().to_string();
+    for path in [is_none(&file), is_none(&file.join("below")), is_none(&shared), "/proc/weir".to_owned()] {
+        let weir = Setup::new(server.url()).filters("filters: []").flag("--cache-dir", &path).start_ready().await;
+        let line = weir.logged("the cache directory cannot be used, nothing is kept on disk").await;
+        assert_eq!(line["fields"]["path"], path, "{line}");
+        assert!(names(&weir).await.is_some());
+        assert!(weir.admin().json("/status").await.to_string().contains("nothing is kept on this node"));
+        assert_eq!(weir.stop().await, Some(0));
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "not a folder");
+}
+
 #[tokio::test]
 async fn a_start_offline_under_another_name_costs_nothing() {
     let cache = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@ use http::{Method, StatusCode, Version};
 use weir_tests::client::{Client, whole};
 use weir_tests::daemon::{Setup, replace};
 use weir_tests::pki::Authority;
+use weir_tests::until;
 
 use super::NO_LOAD_BALANCERS;
 use super::secure::secure_edge;
@@ -55,6 +56,37 @@ async fn a_new_certificate_is_served_without_a_restart_and_an_invalid_one_is_log
     assert_eq!(by(&new).get(SERVICES).await.status, 200);
     assert!(by(&old).try_get(SERVICES).await.is_err());
     assert_eq!(open.get(SERVICES).await.status, 200, "an open connection stays");
+}
+
+/// What writes them may be late, or be interrupted by a power cut. The plain port serves meanwhile.
+#[tokio::test]
+async fn certificates_that_are_torn_at_the_start_are_taken_once_they_are_valid() {
+    let (ca, clients) = (Authority::new("serving"), Authority::new("clients"));
+    let (server, pair) = (super::edge().await, ca.server());
+    let torn = |text: &str| text[..text.len() / 2].to_owned();
+    for (certificate, key, client_ca) in [
+        (torn(&pair.certificate), pair.key.clone(), clients.pem().to_owned()),
+        (pair.certificate.clone(), String::new(), clients.pem().to_owned()),
+        (pair.certificate.clone(), pair.key.clone(), torn(clients.pem())),
+    ] {
+        let setup = Setup::new(server.url()).filters("filters: []").tls(&ca.server());
+        let setup = setup.file("--client-ca-file", "client-ca.crt", &client_ca);
+        replace(&setup.path("tls.crt"), certificate.as_bytes());
+        replace(&setup.path("tls.key"), key.as_bytes());
+        let weir = setup.start_ready().await;
+        let line = weir.logged("the HTTPS port starts without certificates").await.to_string();
+        assert!(line.contains("-file"), "{line}");
+        assert_eq!(weir.client("kube-proxy").get(SERVICES).await.status, 200);
+        let url = weir.secure_url().await;
+        let read = async || Client::trusting(&url, "tool", Some(ca.pem()), None).try_get(SERVICES).await;
+        assert!(read().await.is_err());
+        let from = weir.log_length();
+        replace(&weir.path("client-ca.crt"), clients.pem().as_bytes());
+        replace(&weir.path("tls.key"), pair.key.as_bytes());
+        replace(&weir.path("tls.crt"), pair.certificate.as_bytes());
+        weir.logged_after(from, "reloaded certificate of the HTTPS port").await;
+        until!(read().await.is_ok());
+    }
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ impl Changes {
         let Some(configuration) = newest else {
             // What should be on is not known, but that nothing is: the next attempt begins with it.
             let is_off = matches!(&node, NodeState::Known(facts) if facts.is_off);
-            return if is_off && !active.is_empty() { Effect::Obsolete } else { Effect::None };
+            return if is_off { Effect::Obsolete } else { Effect::None };
         };
         let (here, left_out, is_off) = match select(&configuration, &node) {
             Ok(Selected::Filters(here, left_out)) => (here.into_owned(), left_out, false),
@@ -286,7 +286,8 @@ mod tests {
         for (filters, switch, ends) in [
             (Some("{name: a}"), None, true),
             (Some("{name: a}, {name: other}"), None, true),
-            (None, Some(off), true),
+            (None, Some(off.clone()), true),
+            (Some("{name: a, nonsense: 1}"), Some(off), true),
             (Some("{name: slow}"), None, false),
             (Some("{name: a, nonsense: 1}"), None, false),
         ] {
