@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer as _;
@@ -51,6 +51,26 @@ impl io::Write for Once {
 /// Shows lines again that were shown before.
 pub(crate) fn show_again() {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+/// What the log has said of conditions that each retry meets again: each is said once, until it is over.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told(Arc<Mutex<BTreeSet<String>>>);
+
+impl Told {
+    /// Whether a condition is to be said.
+    pub(crate) fn is_new(&self, condition: String) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= MAX_LINES {
+            told.clear();
+        }
+        told.insert(condition)
+    }
+
+    /// Notes that a condition has ended.
+    pub(crate) fn is_over(&self, condition: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(condition);
+    }
 }
 
 /// Sends the log of a command to stderr, for people: what filters log and print, without times.

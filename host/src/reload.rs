@@ -315,9 +315,13 @@ impl Reloader {
         for entry in &configuration.filters {
             self.status.loading(entry);
             // What a change makes of it is a question for the newest configuration alone.
-            self.tried.lock().loading = (!is_from_disk).then(|| entry.module.clone());
+            self.tried.lock().begins((!is_from_disk).then_some(entry));
             let progress = |text| self.status.progress(entry, text);
-            match prepare(&self.loader, entry, configuration, &self.modules, active, progress).await {
+            let waits = || {
+                progress("it waits for the objects that it looks up".to_owned());
+                self.tried.lock().waits = true;
+            };
+            match prepare(&self.loader, entry, configuration, &self.modules, active, (progress, waits)).await {
                 Ok(filter) => filters.push(filter),
                 Err(Unprepared { reason, is_final }) => {
                     may_pass |= !is_final;
@@ -325,7 +329,7 @@ impl Reloader {
                 }
             }
         }
-        self.tried.lock().loading = None;
+        self.tried.lock().begins(None);
         (filters, errors, may_pass)
     }
 

@@ -33,4 +33,4 @@ pub use self::hosts::{Endpoint, Registries, RegistriesError};
 pub use self::job::PullJob;
 pub use self::layout::{Layout, LayoutError, MAX_LAYOUT};
 pub use self::pull::PullEvent;
-pub use self::push::{Target, push, push_layout, resolve};
+pub use self::push::{Pushed, Target, push, push_layout, resolve};

@@ -21,6 +21,15 @@ pub struct Target<'a> {
     pub login: &'a Login,
 }
 
+/// What was pushed.
+#[derive(Debug)]
+pub struct Pushed {
+    /// The name by which nodes can pull it.
+    pub reference: PinnedReference,
+    /// What of the credential the registry was not sent.
+    pub unused: Option<String>,
+}
+
 /// Returns the name of what a tag names now; `latest` without a tag.
 ///
 /// # Errors
@@ -35,11 +44,11 @@ pub async fn resolve(target: &Target<'_>) -> Result<PinnedReference, RegistryErr
     Ok(target.reference.pinned(Digest::of(&manifest.map_err(|problem| problem.at(repository.host()))?)))
 }
 
-/// Pushes a module. Returns the name by which nodes can pull it.
+/// Pushes a module.
 ///
 /// # Errors
 /// The registry refuses it.
-pub async fn push(target: &Target<'_>, module: &Bytes) -> Result<PinnedReference, RegistryError> {
+pub async fn push(target: &Target<'_>, module: &Bytes) -> Result<Pushed, RegistryError> {
     let (digest, layout) = artifact(module);
     push_layout(target, &layout, digest).await
 }
@@ -48,11 +57,7 @@ pub async fn push(target: &Target<'_>, module: &Bytes) -> Result<PinnedReference
 ///
 /// # Errors
 /// The registry refuses it.
-pub async fn push_layout(
-    target: &Target<'_>,
-    layout: &Layout,
-    artifact: Digest,
-) -> Result<PinnedReference, RegistryError> {
+pub async fn push_layout(target: &Target<'_>, layout: &Layout, artifact: Digest) -> Result<Pushed, RegistryError> {
     let repository = Repository::new(target.endpoint, target.reference.repository(), target.login, Access::Push)?;
     for (digest, blob) in layout.blobs() {
         repository.push_blob(digest, blob.clone()).await.map_err(|problem| problem.at(repository.host()))?;
@@ -67,5 +72,5 @@ pub async fn push_layout(
         let pushed = repository.push_manifest(&name, &entry.media_type, bytes.clone()).await;
         pushed.map_err(|problem| problem.at(repository.host()))?;
     }
-    Ok(target.reference.pinned(artifact))
+    Ok(Pushed { reference: target.reference.pinned(artifact), unused: repository.unused().await })
 }

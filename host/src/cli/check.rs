@@ -56,7 +56,7 @@ async fn check_all(loader: &Loader, configuration: &Configuration, flags: &Check
             eprintln!("{name}: note: filter {}: {} is in the cluster, and not checked", entry.name, entry.module);
             continue;
         }
-        match prepare(loader, entry, configuration, &modules, &[], |_| {}).await {
+        match prepare(loader, entry, configuration, &modules, &[], (|_| {}, || {})).await {
             Ok(filter) => report(&flags.config, &filter),
             Err(unprepared) => errors.push(format!("{name}: filter {}: {}", entry.name, unprepared.reason)),
         }

@@ -8,7 +8,7 @@ use crate::config::author::{LoadFlags, PullFlags, PushFlags, with_login};
 use crate::config::{RegistryFlags, TrustFlags};
 use crate::logging::{Repeated, log_for_people};
 use crate::modules::{Modules, found, layout_file};
-use weir_registry::{Credentials, Endpoint, Layout, Login, Registries, Target};
+use weir_registry::{Credentials, Endpoint, Layout, Login, Pushed, Registries, Target};
 use weir_runtime::{OciReference, PinnedReference};
 use weir_upstream::error_report;
 
@@ -42,7 +42,8 @@ pub fn push(flags: &PushFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push(&registry.target(&flags.reference), &bytes).await?)
     })?;
-    say!("pushed {pushed}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {pushed}");
+    let reference = told(pushed);
+    say!("pushed {reference}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {reference}");
     Ok(())
 }
 
@@ -87,8 +88,17 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push_layout(&registry.target(&flags.reference), &layout, artifact).await?)
     })?;
-    say!("pushed {pushed}");
+    say!("pushed {}", told(pushed));
     Ok(())
+}
+
+/// Says what of the credential was not used. Returns the name of what was pushed.
+fn told(Pushed { reference, unused }: Pushed) -> PinnedReference {
+    log_for_people(0, Repeated::Shown);
+    if let Some(what) = unused {
+        tracing::info!(%reference, what, "not used while a module was pushed");
+    }
+    reference
 }
 
 fn pulled(flags: &PullFlags) -> Result<(PinnedReference, Layout), CommandError> {

@@ -100,7 +100,7 @@ impl Site {
         let loader = self.workbench.loader(self.view(&looked_up)?);
         let mut filters = Vec::with_capacity(entries.len());
         for entry in entries {
-            let filter = prepare(&loader, entry, configuration, &self.modules, &[], |_| {}).await;
+            let filter = prepare(&loader, entry, configuration, &self.modules, &[], (|_| {}, || {})).await;
             filters.push(filter.map_err(|unprepared| refused(entry, unprepared.reason))?);
         }
         Ok(FilterSet::new(filters))

@@ -93,7 +93,7 @@ pub(super) async fn load_granted(
 ) -> Result<Filter, LoadError> {
     let digest = Digest::of(module);
     loop {
-        match loader.load(&entry, source.to_owned(), digest, module).await {
+        match loader.load(&entry, source.to_owned(), digest, module, || {}).await {
             Err(LoadError::Grant(resource)) if !entry.granted().contains(&resource) => {
                 note(&resource);
                 let mut grants = entry.granted();

@@ -37,18 +37,20 @@ impl Modules {
                     // A registry may have the signature by now.
                     Err(reason) => refused = Some(format!("{from}: {reason}")),
                 },
-                Ok(None) => {}
-                Err(error) => {
+                Ok(None) => self.told.is_over(&from),
+                Err(error) if self.told.is_new(from.clone()) => {
                     tracing::warn!(path = from, %error, "a copy of a module is not readable, and does not count")
                 }
+                Err(_) => {}
             }
         }
+        let by_peers = format!("peers {reference}");
         match tokio::time::timeout(ALL_PEERS, self.of_peers(reference, policy)).await {
             Ok(Some(found)) => return Ok(found),
-            Ok(None) => {}
-            Err(_) => {
+            Err(_) if self.told.is_new(by_peers) => {
                 tracing::warn!(%reference, time = ?ALL_PEERS, "no peer has given the module in time, it is pulled")
             }
+            Ok(None) | Err(_) => {}
         }
         match self.pulled(reference, policy, progress).await {
             Ok(found) => Ok(found),
@@ -86,7 +88,9 @@ impl Modules {
         let digest = reference.digest();
         let (folder, path) = (cache.folder().to_owned(), cache.layout_file(digest));
         let kept = files::writing(&folder, move || cache.keep_layout(digest, &layout)).await;
-        if let Err(error) = kept {
+        let condition = format!("keep {}", path.display());
+        let Err(error) = kept else { return self.told.is_over(&condition) };
+        if self.told.is_new(condition) {
             tracing::warn!(path = %path.display(), %error, %reference, "a module cannot be kept in the cache");
         }
     }

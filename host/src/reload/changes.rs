@@ -2,14 +2,15 @@
 //!
 //! An attempt goes on to its end, whatever changes, and however often: changes during it lead to exactly one more. So a change is in
 //! force after at most the attempt at hand and the next one. Two kinds of change wait for neither: one that leaves nothing of
-//! use in what is being loaded ends the attempt, and what only turns filters off does so at once.
+//! use in what is being loaded ends the attempt, and what only turns filters off does so at once. An attempt that waits only for
+//! objects that a filter looks up, which may never come, ends when the entry of that filter changes: its module stays loaded.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::watch;
 use weir_process::WatchedFiles;
-use weir_runtime::{Filter, FilterEntry, FilterName, ModuleSource, Serving};
+use weir_runtime::{Filter, FilterEntry, FilterName, Serving};
 
 use super::last_good::SourcedConfiguration;
 use super::selection::{LeftOut, Selected, select};
@@ -36,8 +37,10 @@ pub(super) struct Tried {
     pub(super) entries: Vec<FilterEntry>,
     /// All that it names, also what the Node leaves out.
     named: Vec<FilterName>,
-    /// The module that is being loaded.
-    pub(super) loading: Option<ModuleSource>,
+    /// The entry that is being loaded.
+    loading: Option<FilterEntry>,
+    /// Whether only what it looks up is missing.
+    pub(super) waits: bool,
 }
 
 /// What a change makes of an attempt.
@@ -60,6 +63,21 @@ pub(super) struct TurnedOff {
 }
 
 impl Tried {
+    /// Notes what is loaded from now on, if what a change makes of it is a question for the newest configuration.
+    pub(super) fn begins(&mut self, entry: Option<&FilterEntry>) {
+        (self.loading, self.waits) = (entry.cloned(), false);
+    }
+
+    /// Whether nothing of what is being loaded is of use for these entries: neither the module nor, once that is loaded, the objects
+    /// that it looks up with its settings.
+    fn is_obsolete(&self, entries: &[FilterEntry]) -> bool {
+        let is_of_use = |entry: &FilterEntry| match self.waits {
+            true => entries.contains(entry),
+            false => entries.iter().any(|other| other.module == entry.module),
+        };
+        self.loading.as_ref().is_some_and(|entry| !is_of_use(entry))
+    }
+
     /// Whether these entries are all among those that were tried.
     fn has_all(&self, entries: &[FilterEntry]) -> bool {
         entries.iter().all(|entry| self.entries.contains(entry))
@@ -161,8 +179,7 @@ impl Changes {
             removed.retain(|name| !is_named(&configuration, name));
             return Effect::Off(TurnedOff { configuration: here, left_out, stays, removed });
         }
-        let is_wanted = |module: &ModuleSource| here.filters.iter().any(|entry| entry.module == *module);
-        if tried.loading.as_ref().is_some_and(|module| !is_wanted(module)) { Effect::Obsolete } else { Effect::None }
+        if tried.is_obsolete(&here.filters) { Effect::Obsolete } else { Effect::None }
     }
 
     /// The configuration now, if it is valid and names a set.
@@ -192,9 +209,9 @@ impl Reloader {
     pub(super) fn tries(&self, tried: &Configuration, configuration: &Configuration, kept: &mut Kept) {
         let former = {
             let mut last = self.tried.lock();
-            let loading = last.loading.clone();
             let named = configuration.filters.iter().map(|entry| entry.name.clone()).collect();
-            std::mem::replace(&mut *last, Tried { entries: tried.filters.clone(), named, loading })
+            let present = Tried { entries: tried.filters.clone(), named, ..last.clone() };
+            std::mem::replace(&mut *last, present)
         };
         if former.has_all(&tried.filters) {
             let mut removed = former.named;
@@ -246,7 +263,7 @@ mod tests {
         let SourceState::Valid(configuration) = &*state.borrow() else { panic!("it is valid") };
         let tried = LastTried::default();
         let entries = configuration.filters.clone();
-        *tried.lock() = Tried { loading: Some(entries[1].module.clone()), entries, named: Vec::new() };
+        *tried.lock() = Tried { loading: Some(entries[1].clone()), entries, ..Tried::default() };
         let source = ConfigSource::ConfigMap { namespace: "n".to_owned(), name: "n".to_owned() };
         let changes = Changes { source, files: WatchedFiles::default(), state: states, node: nodes };
         Situation { changes, tried, state: state.clone(), node, serving: watch::channel(Serving::Unknown).1 }
@@ -278,6 +295,24 @@ mod tests {
         let in_force = ends.iter().find(|end| **end - ATTEMPT >= last_change).expect("one attempt has seen it");
         assert!(*in_force - last_change <= 2 * ATTEMPT, "{:?}", *in_force - last_change);
         assert_eq!(in_force, ends.last().unwrap(), "exactly one more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_waits_for_lookups_ends_when_the_entry_of_the_filter_changes() {
+        for (filters, waits, ends) in [
+            ("{name: slow, settings: {x: 1}}", true, true),
+            ("{name: slow, settings: {x: 1}}", false, false),
+            ("{name: slow}, {name: a, settings: {x: 1}}", true, false),
+        ] {
+            let Situation { mut changes, tried, state: sender, serving, node: _node } = situation();
+            tried.lock().waits = waits;
+            let change = async {
+                sleep(BUSY).await;
+                sender.send_replace(state(filters));
+            };
+            let ((ended, _), ()) = tokio::join!(changes.during(sleep(ATTEMPT), &tried, &serving), change);
+            assert_eq!(ended.is_none(), ends, "{filters} {waits}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

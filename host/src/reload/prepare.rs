@@ -9,7 +9,8 @@ use weir_runtime::{Digest, Filter, FilterEntry, Loader};
 use weir_upstream::error_report;
 
 /// Returns the filter of an entry: one of `active` if entry and module are unchanged, the same one with other match rules if
-/// only these have changed, else a newly loaded and validated one. `progress` is told how far a pull is. Cancel-safe.
+/// only these have changed, else a newly loaded and validated one. `progress` is told how far a pull is, and `waits` that only what it looks
+/// up is missing. Cancel-safe.
 ///
 /// # Errors
 /// [`Unprepared`] with a message for the operator.
@@ -19,14 +20,14 @@ pub async fn prepare(
     configuration: &Configuration,
     modules: &Modules,
     active: &[Arc<Filter>],
-    progress: impl Fn(String),
+    (progress, waits): (impl Fn(String), impl FnOnce()),
 ) -> Result<Arc<Filter>, Unprepared> {
     let module = modules.read(entry, configuration, progress).await?;
     let digest = Digest::of(&module.bytes);
     let filter = match unchanged(entry, digest, active) {
         Some(filter) => filter,
         None => {
-            let loaded = loader.load(entry, module.from.clone(), digest, &module.bytes).await;
+            let loaded = loader.load(entry, module.from.clone(), digest, &module.bytes, waits).await;
             Arc::new(loaded.map_err(|error| Unprepared {
                 reason: format!("module {} ({}, {digest}): {}", entry.module, module.from, error_report(&error)),
                 is_final: error.is_final(),

@@ -5,8 +5,8 @@
 //! unreadable objects do not count. The breaker opens after [`FAULTS`] consecutive faults on objects of [`NAMESPACES`]
 //! namespaces: for one second, then each time for twice as long, up to a minute. The owner of one namespace can thus not
 //! suspend the filter for all others; the objects that fail are set aside one by one. A cluster-scoped object counts as a
-//! namespace of its own. After each pause exactly one batch probes the module. Its first verdict closes the breaker, and its
-//! first fault opens it again.
+//! namespace of its own. After each pause exactly one batch probes the module. Its first verdict closes the breaker, and faults
+//! on objects of as many namespaces open it again, or the first one that no object causes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -150,8 +150,12 @@ impl Breaker {
         let mut state = self.lock();
         state.count(class, object);
         self.counting.store(true, Ordering::Relaxed);
-        // After a pause, the first fault opens the breaker again.
-        if !state.is_spread() && state.phase == Phase::Closed {
+        let opens = match state.phase {
+            Phase::Closed | Phase::Open { .. } => state.is_spread(),
+            // The objects of one owner, which may come first in each batch, do not keep it open for all.
+            Phase::Probing { .. } => state.host_faults > 0 || state.namespaces.len() >= NAMESPACES,
+        };
+        if !opens {
             return Transition::None;
         }
         let pause = FIRST.saturating_mul(1 << state.openings.min(10)).min(LONGEST);
@@ -261,11 +265,13 @@ mod tests {
         tokio::time::advance(FIRST).await;
         let probe = breaker.admit();
         assert!(matches!(probe, Admission::Probe(_)) && breaker.permits(&probe));
-        assert_eq!(
-            fail(&breaker, FailureClass::Trap, 0),
-            Transition::Opened(2 * FIRST),
-            "one fault after a pause is enough"
-        );
+        for n in 0..20 {
+            let of_one_owner = breaker.failed(FailureClass::Trap, &object(Some("a"), &n.to_string()));
+            assert_eq!(of_one_owner, Transition::None, "its objects do not keep it open");
+        }
+        assert!(breaker.permits(&probe));
+        fail(&breaker, FailureClass::Trap, 1);
+        assert_eq!(fail(&breaker, FailureClass::Trap, 2), Transition::Opened(2 * FIRST), "three namespaces are enough");
         assert!(!breaker.permits(&probe), "the probe has failed");
         drop(probe);
         tokio::time::advance(2 * FIRST).await;
@@ -319,6 +325,7 @@ mod tests {
             if let Transition::Opened(pause) = fail(&breaker, FailureClass::Memory, n) {
                 last = pause;
                 tokio::time::advance(pause).await;
+                std::mem::forget(breaker.admit());
             }
         }
         assert_eq!(last, LONGEST);

@@ -129,7 +129,8 @@ impl Loader {
         Self { engine, compiler, lookups, metrics, instances: *instances, linked }
     }
 
-    /// Loads a filter. Cancel-safe.
+    /// Loads a filter. Once all is done but what it looks up, `waits` is called: the objects may be long in coming, and what was
+    /// done is not done again. Cancel-safe.
     ///
     /// # Errors
     /// If a step fails. The message gives the reason. The caller adds the filter and the module.
@@ -139,6 +140,7 @@ impl Loader {
         source: String,
         digest: Digest,
         module: &Bytes,
+        waits: impl FnOnce(),
     ) -> Result<Filter, LoadError> {
         if let Some(wanted) = entry.digest.filter(|wanted| *wanted != digest) {
             return Err(LoadError::Digest { found: digest, wanted });
@@ -153,6 +155,7 @@ impl Loader {
         let Probe { description, plan, .. } = self.probe(&linked, context(Vec::new()), bounds, &settings).await?;
         let matches = rules(entry, &plan.matches)?;
         let lookups = lookups(entry, &plan.lookups)?;
+        waits();
         let followed = self.lookups.follow(lookups.clone()).await.map_err(LoadError::Lookups)?;
         let pool = Pool::new(linked, context(lookups), bounds, settings, self.instances);
         let parts = FilterParts {

@@ -94,7 +94,7 @@ impl Parts {
         let mut entry = FilterEntry::of(name.parse().unwrap(), Some(vec!["*/*".parse().unwrap()]));
         entry.settings = settings;
         entry.limits.time = time.parse().unwrap();
-        Arc::new(loader.load(&entry, "test".to_owned(), Digest::of(&module), &module).await.unwrap())
+        Arc::new(loader.load(&entry, "test".to_owned(), Digest::of(&module), &module, || {}).await.unwrap())
     }
 
     /// Returns the lookups of the filter that was loaded last.

@@ -38,7 +38,8 @@ pub(super) async fn outcomes(
 ) -> Result<Outcomes, CommandError> {
     let view = FileView::new("weir-dev", objects.iter().cloned(), Vec::new(), None)
         .map_err(|source| CommandError::Objects { what: "--object".to_owned(), source })?;
-    let loaded = workbench.loader(view).load(entry, path.display().to_string(), Digest::of(module), module).await;
+    let loaded =
+        workbench.loader(view).load(entry, path.display().to_string(), Digest::of(module), module, || {}).await;
     let mut filter = loaded.map_err(CommandError::of_module(path))?;
     let rules = filter.rules().to_vec();
     // Whichever client reads an object.
