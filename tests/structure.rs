@@ -39,7 +39,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-upstream", &["weir-kube", "weir-process"]),
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
     ("weir-runtime", &["weir-document", "weir-kube", "weir-process"]),
-    ("weir-registry", &["weir-runtime"]),
+    ("weir-registry", &["weir-kube", "weir-runtime"]),
     (
         "weir",
         &[

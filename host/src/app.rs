@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
-use weir_process::WatchedFiles;
+use weir_process::{WatchedFiles, files};
 use weir_runtime::{Compiler, EngineError, Loader, LookupSource as _, Serving};
 use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
@@ -228,7 +228,12 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     let view = lookups.view();
 
     // A child process compiles modules, and the cache directory keeps the result.
-    let (engine, compiler) = Compiler::open(&cache)?;
+    let directory = cache.clone();
+    let opened = files::at(&cache, files::DEADLINE, move || Ok(Compiler::open(&directory))).await;
+    let (engine, compiler) = match opened {
+        Ok(opened) => opened?,
+        Err(error) => Compiler::in_memory(&cache, &error)?,
+    };
     let instances = 2 * std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let loader = Loader::new(engine.clone(), Some(compiler), lookups, metrics.runtime.clone(), instances);
 

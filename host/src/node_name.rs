@@ -28,7 +28,7 @@ impl NameInFlag {
                 tracing::error!(
                     flag,
                     node,
-                    "--node-name names another node than the credential of the node, whose name is used"
+                    "--node-name names another node than the node credential, whose name is used"
                 );
             }
             Self::Unchecked => {

@@ -12,6 +12,7 @@ const PLACES: &[Place] = &[
             "process/src/folder.rs",
             "process/src/trail.rs",
             "runtime/src/module/code.rs",
+            "runtime/src/wasm/engine.rs",
             "runtime/src/module/code_in_memory.rs",
             "src/cache_directory.rs",
             "src/cache_directory/former.rs",
@@ -30,6 +31,7 @@ const PLACES: &[Place] = &[
             // Files of the kernel, in memory.
             "runtime/src/child.rs",
             "runtime/src/module/cgroup.rs",
+            "src/admin/metrics.rs",
             // A child process; measurements; the test of the documents.
             "registry/src/file.rs",
             "document/examples/speed.rs",
@@ -52,7 +54,8 @@ const PLACES: &[Place] = &[
         ],
     ),
     ("block_in_place", &["runtime/src/wasm/long_work.rs"]),
-    ("thread::sleep", &[]),
+    // A thread of its own counts the time of filters.
+    ("thread::sleep", &["runtime/src/wasm/engine.rs"]),
 ];
 
 /// Commands for people end with what they do.

@@ -22,6 +22,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("process/src/folder.rs", "complete", "files that the configuration names"),
     ("process/src/watched_files.rs", "files", "files that the configuration names"),
     ("process/src/watched_files.rs", "folders", "folders that the configuration names"),
+    ("src/logging.rs", "Told", "modules and files that the configuration names; 10,000"),
     ("src/reload/changes.rs", "entries", "the filters of the configuration"),
     ("src/reload/changes.rs", "named", "the filters of the configuration"),
     ("src/proxy/server/tls.rs", "client_ca", "a file that the configuration names"),

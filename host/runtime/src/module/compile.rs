@@ -5,6 +5,7 @@
 //!
 //! The disk is a cache: where it cannot be written, the code is handed over in memory, to an engine of its own.
 
+use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,15 +94,24 @@ impl Compiler {
     /// # Errors
     /// This machine cannot run compiled modules. A directory that cannot be used is no error: nothing is kept then.
     pub fn open(directory: &Path) -> Result<(Engine, Self), EngineError> {
-        let (engine, of_cache) = match Engine::new(Some(&code_cache(directory))) {
-            Ok(engine) => (engine.clone(), Some(engine)),
-            Err(error @ EngineError::Cache(..)) => {
-                tracing::warn!(reason = %error, "compiled code cannot be kept on disk, each start compiles all modules");
-                (Engine::new(None)?, None)
-            }
-            Err(error) => return Err(error),
-        };
-        Ok((engine, Self { cache: directory.to_owned(), engine: of_cache, turn: Arc::default() }))
+        match Engine::new(Some(&code_cache(directory))) {
+            Ok(engine) => Ok((engine.clone(), Self::of(directory, Some(engine)))),
+            Err(error @ EngineError::Cache(..)) => Self::in_memory(directory, &error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the same for a directory that cannot be used, for this reason.
+    ///
+    /// # Errors
+    /// This machine cannot run compiled modules.
+    pub fn in_memory(directory: &Path, reason: &dyn fmt::Display) -> Result<(Engine, Self), EngineError> {
+        tracing::warn!(%reason, "compiled code cannot be kept on disk, each start compiles all modules");
+        Ok((Engine::new(None)?, Self::of(directory, None)))
+    }
+
+    fn of(directory: &Path, engine: Option<Engine>) -> Self {
+        Self { cache: directory.to_owned(), engine, turn: Arc::default() }
     }
 
     /// Compiles a module unless the cache has its code. Where the disk cannot be written, the code is in memory. Cancel-safe:
