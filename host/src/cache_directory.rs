@@ -7,11 +7,12 @@ mod tidy;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use weir_process::files;
 
 pub(crate) use self::former::former_place;
-use self::former::{is_left, take_over};
+use self::former::{Turn, is_left, take_over};
 use crate::config::ServeConfig;
 
 /// The permissions of group and others to write.
@@ -40,7 +41,7 @@ pub(crate) async fn daemon_cache_directory(
 }
 
 /// Takes over what an earlier release kept in another place. Returns the cache directory to use: the former one where the copy takes
-/// too long. It goes on, for the next start.
+/// too long.
 pub(crate) async fn take_over_former(directory: PathBuf) -> PathBuf {
     let Some(former) = former_place(&directory) else { return directory };
     let (from, to) = (former.clone(), directory.clone());
@@ -48,10 +49,14 @@ pub(crate) async fn take_over_former(directory: PathBuf) -> PathBuf {
         Ok(true) => {}
         _ => return directory,
     }
-    let (from, to) = (former.clone(), directory.clone());
+    let (from, to, turn) = (former.clone(), directory.clone(), Arc::<Turn>::default());
+    let waiting = turn.clone();
     // What is written there, so that the reads of a start do not wait for it.
-    let copied = files::writing_within(&directory, files::DEADLINE, move || Ok(take_over(&from, to))).await;
+    let copied = files::writing_within(&directory, files::DEADLINE, move || Ok(take_over(&from, to, &turn))).await;
     copied.unwrap_or_else(|error| {
+        if !waiting.take() {
+            return directory;
+        }
         let (from, to) = (former.display(), directory.display());
         tracing::warn!(%from, %to, %error, "the cache directory cannot be copied from its former place in time, which is used on");
         former

@@ -319,7 +319,7 @@ impl Reloader {
             let progress = |text| self.status.progress(entry, text);
             let waits = || {
                 progress("it waits for the objects that it looks up".to_owned());
-                self.tried.lock().waits = true;
+                self.tried.waits();
             };
             match prepare(&self.loader, entry, configuration, &self.modules, active, (progress, waits)).await {
                 Ok(filter) => filters.push(filter),

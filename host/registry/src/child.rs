@@ -14,6 +14,9 @@ use crate::pull::{PullEvent, pull};
 const LIMITS: ChildLimits =
     ChildLimits { memory: 256 << 20, addresses: 2 << 30, processor: Duration::from_secs(120), file: Some(MAX_LAYOUT) };
 
+/// The longest pull: the largest module takes as long at 150 kbit/s. A registry that sends a byte now and then would hold up each
+/// later change of the configuration.
+const LONGEST: Duration = Duration::from_secs(3600);
 /// The command of the child.
 const COMMAND: &str = "pull-child";
 
@@ -30,7 +33,9 @@ impl PullJob {
                 event(reported);
             }
         };
-        child.run(&job, line).await.map_err(|failure| match failure {
+        let pulled = tokio::time::timeout(LONGEST, child.run(&job, line)).await;
+        let pulled = pulled.map_err(|_| format!("it has not arrived within {LONGEST:?}"))?;
+        pulled.map_err(|failure| match failure {
             ChildFailure::Process(error) => format!("the pulling process could not be run: {error}"),
             ChildFailure::Refused(reason) => reason,
             ChildFailure::Memory => {

@@ -19,7 +19,11 @@ const MAX_CHANGES: usize = 20;
 
 /// The last reloads, the newest first.
 #[derive(Debug, Default)]
-pub(super) struct ReloadHistory(VecDeque<Reload>);
+pub(super) struct ReloadHistory {
+    reloads: VecDeque<Reload>,
+    /// Whether the last one has changed nothing, and is there only because it ended a refusal.
+    only_ends_refusal: bool,
+}
 
 #[derive(Debug)]
 struct Reload {
@@ -38,13 +42,17 @@ struct FilterChange {
 }
 
 impl ReloadHistory {
-    /// Adds a refused reload. While no configuration is there, each retry holds the last set before it is refused.
-    pub(super) fn refused(&mut self, result: &ReloadResult) {
-        let is_repeated = |last: &Reload| last.result.errors == result.errors;
-        if self.0.front().is_some_and(Reload::is_without_effect) && self.0.get(1).is_some_and(is_repeated) {
-            self.0.pop_front();
+    /// Notes that the last reload holds the last set, because no configuration is there. It is refused next, at each retry.
+    pub(super) fn held(&mut self) {
+        if std::mem::take(&mut self.only_ends_refusal) {
+            self.reloads.pop_front();
         }
-        match self.0.front_mut().filter(|last| is_repeated(last)) {
+    }
+
+    /// Adds a refused reload.
+    pub(super) fn refused(&mut self, result: &ReloadResult) {
+        self.only_ends_refusal = false;
+        match self.reloads.front_mut().filter(|last| last.result.errors == result.errors) {
             Some(last) => {
                 last.attempts += 1;
                 last.result = result.clone();
@@ -73,7 +81,8 @@ impl ReloadHistory {
         let is_removed = |old: &&Arc<Filter>| after.iter().all(|filter| filter.name() != old.name());
         let removed = before.filter(is_removed);
         changes.extend(removed.map(|old| FilterChange { filter: old.name().clone(), change: "removed" }));
-        let is_first = self.0.front().is_none_or(|last| !last.result.errors.is_empty());
+        let is_first = self.reloads.front().is_none_or(|last| !last.result.errors.is_empty());
+        self.only_ends_refusal = is_first && changes.is_empty() && !self.reloads.is_empty();
         if is_first || !changes.is_empty() {
             changes.truncate(MAX_CHANGES);
             self.push(result, changes);
@@ -81,20 +90,16 @@ impl ReloadHistory {
     }
 
     fn push(&mut self, result: &ReloadResult, changes: Vec<FilterChange>) {
-        self.0.truncate(MAX_RELOADS - 1);
-        self.0.push_front(Reload { result: result.clone(), first: result.at, attempts: 1, changes });
+        self.reloads.truncate(MAX_RELOADS - 1);
+        self.reloads.push_front(Reload { result: result.clone(), first: result.at, attempts: 1, changes });
     }
 
     pub(super) fn to_json(&self) -> Vec<Value> {
-        self.0.iter().map(Reload::to_json).collect()
+        self.reloads.iter().map(Reload::to_json).collect()
     }
 }
 
 impl Reload {
-    fn is_without_effect(&self) -> bool {
-        self.result.errors.is_empty() && self.changes.is_empty()
-    }
-
     fn to_json(&self) -> Value {
         let mut json = self.result.to_json();
         let changes =
@@ -137,6 +142,7 @@ mod tests {
         }
         // What holds the last set, and changes nothing of it, is no reload of its own.
         history.applied(&ReloadResult::applied("f.yaml", &[]), std::iter::empty(), &[]);
+        history.held();
         history.refused(&refused("x"));
         let json = Value::from(history.to_json());
         let attempts: Vec<_> = json.as_array().unwrap().iter().map(|reload| reload["attempts"].as_u64()).collect();

@@ -114,6 +114,11 @@ impl FilterStatus {
         self.results.send_modify(|results| *results += 1);
     }
 
+    /// Records that the set of the last [`Self::live`] is held because no configuration is there.
+    pub fn held(&self) {
+        self.lock().history.held();
+    }
+
     /// Records that a configuration was refused. The active filters stay.
     pub fn refused(&self, result: ReloadResult) {
         let mut state = self.lock();

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_store::disk::is_watch_cache;
 
@@ -25,11 +26,23 @@ pub(crate) fn is_left(former: &Path, directory: &Path) -> bool {
     is_there(former) && !is_there(directory)
 }
 
+/// Who decides about a copy that takes long: the copy, when it is complete, or who waits for it. The first one does.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(AtomicBool);
+
+impl Turn {
+    /// Whether this is the first one.
+    pub(crate) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
 /// Copies what an earlier release has left in another place. The original stays for a roll-back. The watch cache may be large: it
-/// takes itself over, while it is read. Returns the directory to use: the former one if it cannot be copied.
-pub(crate) fn take_over(former: &Path, directory: PathBuf) -> PathBuf {
+/// takes itself over, while it is read. Returns the directory to use: the former one if it cannot be copied, or if nobody waits for
+/// the copy any more.
+pub(crate) fn take_over(former: &Path, directory: PathBuf, turn: &Turn) -> PathBuf {
     let (from, to) = (former.display(), directory.display());
-    match check_owner(former).and_then(|()| copy_directory(former, &directory)) {
+    match check_owner(former).and_then(|()| copy_directory(former, &directory, turn)) {
         Ok(()) => {
             tracing::info!(%from, %to, "the cache directory was copied from its former place, where it stays for a day");
             directory
@@ -46,7 +59,7 @@ pub(crate) fn take_over(former: &Path, directory: PathBuf) -> PathBuf {
 }
 
 /// Copies a directory and the key beside it. The copy has its name when it is complete and on disk.
-fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_directory(from: &Path, to: &Path, turn: &Turn) -> io::Result<()> {
     let beside = |path: &Path, suffix: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
@@ -60,6 +73,11 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     // One write-out for all files: a disk may take a second for each.
     let written_out = || rustix::fs::syncfs(std::fs::File::open(&part)?).map_err(io::Error::from);
     let copied = has_room(from, &part).and_then(|()| copy_files(from, &part)).and_then(|()| written_out());
+    // Otherwise the former place is in use by now, and has what this copy lacks.
+    let copied = copied.and_then(|()| match turn.take() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long")),
+    });
     if copied.is_err() {
         let _ = std::fs::remove_dir_all(&part);
     }
@@ -136,7 +154,7 @@ mod tests {
         write("lib/cache.part/old", "");
         write("former/cache/last-good", "first");
         assert!(is_left(&path("former/cache"), &path("lib/cache")));
-        assert_eq!(take_over(&path("former/cache"), path("lib/cache")), path("lib/cache"));
+        assert_eq!(take_over(&path("former/cache"), path("lib/cache"), &Turn::default()), path("lib/cache"));
         assert_eq!((read("lib/cache/last-good"), read("lib/cache/code/a")), ("first".into(), "code".into()));
         assert_eq!((read("lib/cache.key"), read("former/cache/watch-cache.redb")), ("key".into(), "first".into()));
         for left in ["lib/cache/link", "lib/cache/old", "lib/cache.part", "lib/cache/watch-cache.redb"] {
@@ -144,12 +162,17 @@ mod tests {
         }
         assert_eq!(path("lib/cache").metadata().unwrap().mode() & 0o777, 0o700);
         assert!(!is_left(&path("former/cache"), &path("lib/cache")), "once");
+        // Whoever waited uses the former place: the copy must not be what the next start finds.
+        let late = Turn::default();
+        assert!(late.take());
+        assert_eq!(take_over(&path("former/cache"), path("late/cache"), &late), path("former/cache"));
+        assert!(!path("late/cache").exists() && !path("late/cache.part").exists());
         // The disk of the new place cannot be written.
         write("full", "");
-        assert_eq!(take_over(&path("former/cache"), path("full/cache")), path("former/cache"));
+        assert_eq!(take_over(&path("former/cache"), path("full/cache"), &Turn::default()), path("former/cache"));
         // What others may have written is not trusted.
         std::fs::set_permissions(path("former/cache"), std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(take_over(&path("former/cache"), path("other/cache")), path("other/cache"));
+        assert_eq!(take_over(&path("former/cache"), path("other/cache"), &Turn::default()), path("other/cache"));
         assert!(!path("other/cache").exists());
     }
 }

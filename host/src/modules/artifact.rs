@@ -32,11 +32,14 @@ impl Modules {
         for file in files.into_iter().flatten() {
             let from = file.display().to_string();
             match open(file).await {
-                Ok(Some(layout)) => match found(&layout, reference, policy, from.clone()) {
-                    Ok(found) => return Ok(found),
-                    // A registry may have the signature by now.
-                    Err(reason) => refused = Some(format!("{from}: {reason}")),
-                },
+                Ok(Some(layout)) => {
+                    self.told.is_over(&from);
+                    match found(&layout, reference, policy, from.clone()) {
+                        Ok(found) => return Ok(found),
+                        // A registry may have the signature by now.
+                        Err(reason) => refused = Some(format!("{from}: {reason}")),
+                    }
+                }
                 Ok(None) => self.told.is_over(&from),
                 Err(error) if self.told.is_new(from.clone()) => {
                     tracing::warn!(path = from, %error, "a copy of a module is not readable, and does not count")
@@ -46,11 +49,16 @@ impl Modules {
         }
         let by_peers = format!("peers {reference}");
         match tokio::time::timeout(ALL_PEERS, self.of_peers(reference, policy)).await {
-            Ok(Some(found)) => return Ok(found),
+            Ok(found) => {
+                self.told.is_over(&by_peers);
+                if let Some(found) = found {
+                    return Ok(found);
+                }
+            }
             Err(_) if self.told.is_new(by_peers) => {
                 tracing::warn!(%reference, time = ?ALL_PEERS, "no peer has given the module in time, it is pulled")
             }
-            Ok(None) | Err(_) => {}
+            Err(_) => {}
         }
         match self.pulled(reference, policy, progress).await {
             Ok(found) => Ok(found),

@@ -32,6 +32,9 @@ impl Reloader {
             _ => self.last_of_any("the configuration names no set of filters").await.map(Arc::new),
         };
         let held = self.fall_back(last, source, kept, started).await;
+        if held.is_ok() {
+            self.status.held();
+        }
         kept.never_had &= held.is_err();
         held
     }

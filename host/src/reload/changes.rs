@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use weir_process::WatchedFiles;
 use weir_runtime::{Filter, FilterEntry, FilterName, Serving};
 
@@ -29,7 +29,11 @@ pub(super) struct Changes {
 
 /// What the last attempt tried, and is trying: for who decides whether it goes on.
 #[derive(Debug, Clone, Default)]
-pub struct LastTried(Arc<Mutex<Tried>>);
+pub struct LastTried {
+    tried: Arc<Mutex<Tried>>,
+    /// Signalled when only what a filter looks up is missing.
+    waits: Arc<Notify>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tried {
@@ -40,7 +44,7 @@ pub(super) struct Tried {
     /// The entry that is being loaded.
     loading: Option<FilterEntry>,
     /// Whether only what it looks up is missing.
-    pub(super) waits: bool,
+    waits: bool,
 }
 
 /// What a change makes of an attempt.
@@ -105,7 +109,13 @@ pub(super) fn without(filters: &[Arc<Filter>], names: &[FilterName]) -> Vec<Arc<
 
 impl LastTried {
     pub(super) fn lock(&self) -> MutexGuard<'_, Tried> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that only what the filter that is being loaded looks up is missing.
+    pub(super) fn waits(&self) {
+        self.lock().waits = true;
+        self.waits.notify_one();
     }
 }
 
@@ -139,6 +149,8 @@ impl Changes {
             tokio::select! {
                 result = &mut attempt => return (Some(result), has_changed),
                 () = self.next() => has_changed = true,
+                // What has changed before may matter from now on.
+                () = tried.waits.notified(), if has_changed => {}
             }
             let effect = tokio::select! {
                 result = &mut attempt => return (Some(result), true),
@@ -299,19 +311,31 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_waits_for_lookups_ends_when_the_entry_of_the_filter_changes() {
+        let (changed, other) = ("{name: slow, settings: {x: 1}}", "{name: slow}, {name: a, settings: {x: 1}}");
+        // When the filter begins to wait: before the change, after it, or never.
         for (filters, waits, ends) in [
-            ("{name: slow, settings: {x: 1}}", true, true),
-            ("{name: slow, settings: {x: 1}}", false, false),
-            ("{name: slow}, {name: a, settings: {x: 1}}", true, false),
+            (changed, Some(Duration::ZERO), true),
+            (changed, Some(2 * BUSY), true),
+            (changed, None, false),
+            (other, Some(Duration::ZERO), false),
         ] {
             let Situation { mut changes, tried, state: sender, serving, node: _node } = situation();
-            tried.lock().waits = waits;
+            let waiting = tried.clone();
             let change = async {
-                sleep(BUSY).await;
-                sender.send_replace(state(filters));
+                let wait = async {
+                    if let Some(waits) = waits {
+                        sleep(waits).await;
+                        waiting.waits();
+                    }
+                };
+                let change = async {
+                    sleep(BUSY).await;
+                    sender.send_replace(state(filters));
+                };
+                tokio::join!(wait, change);
             };
             let ((ended, _), ()) = tokio::join!(changes.during(sleep(ATTEMPT), &tried, &serving), change);
-            assert_eq!(ended.is_none(), ends, "{filters} {waits}");
+            assert_eq!(ended.is_none(), ends, "{filters} {waits:?}");
         }
     }
 

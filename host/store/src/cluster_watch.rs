@@ -32,6 +32,11 @@ impl ClusterWatch {
         }
     }
 
+    /// How often what the API server had told turned out to be of another cluster.
+    pub(crate) fn told(&self) -> u64 {
+        self.changes.borrow().told
+    }
+
     /// Notes how many files on disk were of another cluster. Returns whether that is more than before.
     pub(crate) fn found_on_disk(&self, files: u64) -> bool {
         self.changes.send_if_modified(|changes| {

@@ -297,7 +297,7 @@ async fn follow_cluster(store: Arc<ResourceStore>, cluster: Arc<ClusterWatch>) {
                     return;
                 }
                 if std::mem::replace(&mut told, found) != found {
-                    store.renounce();
+                    store.renounce(found);
                 }
             }
             () = questions.next() => cluster.doubt(),

@@ -148,12 +148,16 @@ impl Breaker {
             return Transition::None;
         }
         let mut state = self.lock();
+        // Of a call that began before it opened.
+        if matches!(state.phase, Phase::Open { .. }) {
+            return Transition::None;
+        }
         state.count(class, object);
         self.counting.store(true, Ordering::Relaxed);
         let opens = match state.phase {
-            Phase::Closed | Phase::Open { .. } => state.is_spread(),
+            Phase::Closed => state.is_spread(),
             // The objects of one owner, which may come first in each batch, do not keep it open for all.
-            Phase::Probing { .. } => state.host_faults > 0 || state.namespaces.len() >= NAMESPACES,
+            Phase::Open { .. } | Phase::Probing { .. } => state.host_faults > 0 || state.namespaces.len() >= NAMESPACES,
         };
         if !opens {
             return Transition::None;

@@ -5,8 +5,7 @@
 //! their client certificates have to be valid under the current CA bundle. With a bundle there is no resumption of sessions,
 //! which would outlast the certificate.
 //! Invalid files are logged, and the last valid configuration stays in use. Before there is a valid certificate, from a file or
-//! issued by the cluster, handshakes fail with the alert `access_denied`; before the bundle is valid, no client is asked for a
-//! certificate. Memory: one configuration, and an old one for as long as its
+//! issued by the cluster, and a valid bundle where one is named, handshakes fail with the alert `access_denied`. Memory: one configuration, and an old one for as long as its
 //! connections are open.
 
 use std::io;
@@ -244,6 +243,8 @@ fn configure(
         ServingCertificate::Files { certificate, key } => Some(chain_and_key(certificate, key, pem)?),
         ServingCertificate::Requested => issued,
     };
+    // A client that is not asked for its certificate would be nobody for as long as its connection is open.
+    let pair = pair.filter(|_| source.client_ca.is_none() || pem.client_ca.is_some());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -328,6 +329,26 @@ mod tests {
         let pem = PemFiles::read(&files, &WatchedFiles::default()).await;
         let configured = pem.and_then(|pem| configure(&files, &pem, None, &ProxyMetrics::default()).map(drop));
         configured.err().map_or_else(String::new, |error| error_report(&error))
+    }
+
+    #[tokio::test]
+    async fn an_issued_certificate_is_served_only_with_the_bundle_for_clients() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = pair(folder.path(), "a");
+        let bundle = folder.path().join("clients.crt");
+        let source = SecureConfig {
+            address: "127.0.0.1:0".parse().unwrap(),
+            certificate: ServingCertificate::Requested,
+            client_ca: Some(bundle.clone()),
+        };
+        let metrics = Arc::<ProxyMetrics>::default();
+        let tls = ServerTls::load(source.clone(), metrics.clone()).await.unwrap();
+        let chain = CertificateDer::pem_file_iter(&certificate).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+        tls.install(chain, PrivateKeyDer::from_pem_file(&key).unwrap()).unwrap();
+        assert!(metrics.serving_certificate_validity().is_none(), "handshakes fail");
+        std::fs::copy(&certificate, &bundle).unwrap();
+        tls.reload(PemFiles::read(&source, &tls.files).await);
+        assert!(metrics.serving_certificate_validity().is_some());
     }
 
     #[tokio::test]

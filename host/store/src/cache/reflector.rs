@@ -56,7 +56,7 @@ pub struct ResourceReflector {
     pub(super) lent: Option<LentCredential>,
     /// Whether the objects differ from the API server's, and are to be read anew.
     pub(super) anew: bool,
-    /// How often the objects had been renounced when the present request was sent.
+    /// The last change of the cluster when the present request was sent.
     pub(super) renounced: u64,
 }
 

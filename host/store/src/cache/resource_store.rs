@@ -18,7 +18,7 @@ use super::list_room::ListRoom;
 use super::object::{Object, ObjectFormat};
 use super::snapshot::{Delta, Snapshot};
 use super::store_status::StoreStatus;
-use super::trust::{Continuity, Question, Trust};
+use super::trust::{Continuity, Doubt, Question, Trust};
 use crate::error::ReflectorError;
 use crate::reflector_state::ReflectorState;
 use crate::store_key::StoreKey;
@@ -267,11 +267,13 @@ impl ResourceStore {
         self.origin.store(FOREIGN, Ordering::Release);
     }
 
-    /// Notes the same because another cluster answers. Only a list that is asked for from now on is of that cluster: one that is
-    /// under way may be of the former one.
-    pub(crate) fn renounce(&self) {
-        self.set_foreign();
-        self.trust.renounce();
+    /// Notes the same because another cluster answers, since this change. Only a list that is asked for from now on is of that
+    /// cluster: one that is under way may be of the former one.
+    pub(crate) fn renounce(&self, change: u64) {
+        if self.trust.renounce(change) {
+            self.set_foreign();
+            self.trust.doubt(Doubt::Stale);
+        }
     }
 
     /// Whether the objects are, or may be, of another cluster than the one that answers.
@@ -279,8 +281,8 @@ impl ResourceStore {
         !self.is_followed() || self.trust.doubted().is_some()
     }
 
-    /// Notes that the objects were read anew, by a list that was sent when they had been renounced so often. Who waits for objects
-    /// that are not stale is woken.
+    /// Notes that the objects were read anew, by a list that was sent after this change of the cluster. Who waits for objects that
+    /// are not stale is woken.
     pub(crate) fn settle(&self, renounced: u64) {
         self.trust.settle(renounced);
         self.state.send_modify(|_| {});

@@ -13,7 +13,7 @@ pub(crate) struct Trust {
     /// The API server has answered 401 or 403, and nothing else since.
     refused: AtomicBool,
     doubt: watch::Sender<Option<Doubt>>,
-    /// How often the objects turned out to be another cluster's.
+    /// The last change of the cluster by which the objects turned out to be another one's.
     renounced: AtomicU64,
     question: watch::Sender<Question>,
     /// By what a list has shown that the history of the objects had ended, until that is reported.
@@ -91,13 +91,12 @@ impl Trust {
         });
     }
 
-    /// Wants the same, because the objects are of another cluster.
-    pub(crate) fn renounce(&self) {
-        self.renounced.fetch_add(1, Ordering::AcqRel);
-        self.doubt(Doubt::Stale);
+    /// Notes that the objects are of another cluster since this change of it. Returns whether that is new.
+    pub(crate) fn renounce(&self, change: u64) -> bool {
+        self.renounced.fetch_max(change, Ordering::AcqRel) < change
     }
 
-    /// How often the objects turned out to be another cluster's.
+    /// The last such change.
     pub(crate) fn renounced(&self) -> u64 {
         self.renounced.load(Ordering::Acquire)
     }
@@ -107,7 +106,7 @@ impl Trust {
         *self.doubt.borrow()
     }
 
-    /// Notes that the objects were read anew, by a request that was sent when they had been renounced so often.
+    /// Notes that the objects were read anew, by a request that was sent after this change of the cluster and before the next one.
     pub(crate) fn settle(&self, renounced: u64) {
         self.doubt.send_if_modified(|doubt| self.renounced() == renounced && doubt.take().is_some());
     }
@@ -187,9 +186,14 @@ mod tests {
     #[test]
     fn a_list_settles_no_doubt_that_came_after_it_was_asked_for() {
         let trust = Trust::default();
-        trust.renounce();
+        let renounce = |change| {
+            let is_new = trust.renounce(change);
+            trust.doubt(Doubt::Stale);
+            is_new
+        };
+        assert!(renounce(1) && !renounce(1));
         let asked = trust.renounced();
-        trust.renounce();
+        assert!(renounce(2));
         trust.settle(asked);
         assert_eq!(trust.doubted(), Some(Doubt::Stale));
         trust.settle(trust.renounced());

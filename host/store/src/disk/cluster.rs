@@ -28,9 +28,10 @@ impl DiskCache {
         let exchanged = tokio::task::spawn_blocking(move || reading.confirm_cluster(&told_now)).await;
         let is_exchanged = exchanged.unwrap_or_default();
         let told = uid.clone();
+        let change = self.cluster_watch.told() + 1;
         let confirmed = self.blocking(move |state, requests| {
             // Before the next commit, which writes to the present cluster's file.
-            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.renounce());
+            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.renounce(change));
             state.confirm_cluster(uid);
             state.foreign > 0
         });
@@ -75,6 +76,14 @@ impl DiskCache {
 }
 
 impl DiskState {
+    /// Counts a file of another cluster: once, however often it cannot be replaced.
+    pub(super) fn note_foreign(&mut self, cluster: &str) {
+        if self.counted_foreign.as_deref() != Some(cluster) {
+            self.counted_foreign = Some(cluster.to_owned());
+            self.foreign += 1;
+        }
+    }
+
     /// Sets the file aside if it is of another cluster than this one.
     pub(super) fn confirm_cluster(&mut self, uid: String) {
         // A file that is opened from now on is compared when it is opened.
@@ -84,7 +93,7 @@ impl DiskState {
         // What was restored came from the file that was open before.
         let known = known.unwrap_or_else(|| self.cluster.clone());
         if let Some(known) = known.filter(|known| *known != uid) {
-            self.foreign += 1;
+            self.note_foreign(&known);
             self.set_aside(DiskError::OtherCluster(known), is_first);
         }
         if self.cluster.as_ref() != Some(&uid) {

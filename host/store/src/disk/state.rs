@@ -48,6 +48,8 @@ pub(super) struct DiskState {
     pub(super) confirmed: Option<String>,
     /// How many files were of another cluster than the one that the daemon talks to.
     pub(super) foreign: u64,
+    /// The cluster of the last one of them.
+    pub(super) counted_foreign: Option<String>,
     pub(super) compacted: Option<Instant>,
     /// Whether that failed: the next attempt is not urgent.
     pub(super) compaction_failed: bool,
@@ -91,6 +93,7 @@ impl DiskState {
             cluster: None,
             confirmed: None,
             foreign: 0,
+            counted_foreign: None,
             compacted: None,
             compaction_failed: false,
             rewritten: None,
@@ -166,7 +169,9 @@ impl DiskState {
                 // Also one that does not fit: another process may use it, which this alone tells.
                 let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified);
                 opened.inspect_err(|error| {
-                    self.foreign += u64::from(matches!(error, DiskError::OtherCluster(_)));
+                    if let DiskError::OtherCluster(cluster) = error {
+                        self.note_foreign(cluster);
+                    }
                     self.report(&self.config.file_name(), error);
                 })
             }
