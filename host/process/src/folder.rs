@@ -72,6 +72,10 @@ struct Noted {
     written: BTreeSet<PathBuf>,
     /// Closed after a write, or renamed into place, since the last look.
     complete: BTreeSet<PathBuf>,
+    /// The folders that are watched.
+    watched: BTreeSet<PathBuf>,
+    /// Those of them that were moved or removed, until they are watched again: nothing tells of what is written there meanwhile.
+    lost: BTreeSet<PathBuf>,
 }
 
 /// What a file was like.
@@ -230,7 +234,10 @@ impl Folder {
                 self.events.forget(folder);
             }
             match watcher.watch(folder, RecursiveMode::NonRecursive) {
-                Ok(()) => drop(self.watched.insert(folder.clone(), now)),
+                Ok(()) => {
+                    self.events.is_watched(folder);
+                    self.watched.insert(folder.clone(), now);
+                }
                 Err(error) if folder.exists() => result = Err(error),
                 Err(_) => {}
             }
@@ -300,12 +307,25 @@ impl Events {
         let is_folder = |path: &&PathBuf| path.is_dir();
         noted.folders = trails.iter().filter_map(|trail| trail.last()).filter(is_folder).cloned().collect();
         let parents = noted.names.iter().filter_map(|name| name.parent()).map(Path::to_owned);
-        parents.chain(noted.folders.iter().cloned()).collect()
+        let watched: BTreeSet<_> = parents.chain(noted.folders.iter().cloned()).collect();
+        noted.watched.clone_from(&watched);
+        noted.lost.retain(|folder| watched.contains(folder));
+        // What becomes of a file that is not followed any more is not noted: it counts as any other when it is followed again.
+        let Noted { names, folders, written, complete, .. } = &mut *noted;
+        let is_expected = |path: &PathBuf| is_on(names, folders, path);
+        written.retain(is_expected);
+        complete.retain(is_expected);
+        watched
     }
 
-    /// Forgets who wrote in a folder that is another one now.
+    /// Forgets what was written in a folder that is another one now.
     fn forget(&self, folder: &Path) {
-        self.noted().written.retain(|path| !path.starts_with(folder));
+        self.noted().forget(folder);
+    }
+
+    /// Notes that events of a folder arrive from now on.
+    fn is_watched(&self, folder: &Path) {
+        self.noted().lost.remove(folder);
     }
 
     fn is_written(&self, path: &Path) -> bool {
@@ -322,16 +342,32 @@ impl Events {
             return;
         };
         for path in event.paths {
-            let is_expected =
-                noted.names.contains(&path) || path.parent().is_some_and(|parent| noted.folders.contains(parent));
-            if is_expected && noted.note(event.kind, path) {
+            let is_gone = matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
+            if is_gone && noted.watched.contains(&path) {
+                // notify drops the watch of a folder that is moved, and the kernel that of one that is removed. The events that are
+                // left come from a time before.
+                noted.forget(&path);
+                noted.lost.insert(path.clone());
+            }
+            if is_on(&noted.names, &noted.folders, &path) && noted.note(event.kind, path) {
                 self.wake.notify_one();
             }
         }
     }
 }
 
+/// Whether a path is on the way to a file, or in a folder that is followed itself.
+fn is_on(names: &BTreeSet<PathBuf>, folders: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    names.contains(path) || path.parent().is_some_and(|parent| folders.contains(parent))
+}
+
 impl Noted {
+    /// Forgets what was written below a folder.
+    fn forget(&mut self, folder: &Path) {
+        self.written.retain(|path| !path.starts_with(folder));
+        self.complete.retain(|path| !path.starts_with(folder));
+    }
+
     /// Notes what happened to a name. Returns whether a file may be another now.
     fn note(&mut self, kind: EventKind, path: PathBuf) -> bool {
         match kind {
@@ -343,12 +379,84 @@ impl Noted {
             EventKind::Access(AccessKind::Close(AccessMode::Write))
             | EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
                 self.written.remove(&path);
-                self.complete.insert(path);
+                if !self.lost.iter().any(|folder| path.starts_with(folder)) {
+                    self.complete.insert(path);
+                }
             }
             EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)) => drop(self.written.remove(&path)),
             EventKind::Create(_) | EventKind::Modify(ModifyKind::Metadata(_)) => {}
             _ => return false,
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::Event;
+    use notify::event::{DataChange, RemoveKind};
+
+    use super::*;
+
+    const WRITTEN: EventKind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+    const CLOSED: EventKind = EventKind::Access(AccessKind::Close(AccessMode::Write));
+    const MOVED_HERE: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+    const MOVED_AWAY: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::From));
+
+    fn events() -> Events {
+        Events { wake: Arc::default(), noted: Mutex::default() }
+    }
+
+    fn follow(events: &Events, files: &[&str]) {
+        let trails: Vec<Vec<PathBuf>> =
+            files.iter().map(|file| Path::new(file).ancestors().map(Path::to_owned).collect()).collect();
+        // The file is the end of the way.
+        let trails: Vec<_> = trails.into_iter().map(|trail| trail.into_iter().rev().collect()).collect();
+        events.expect(&trails);
+    }
+
+    fn note(events: &Events, kind: EventKind, path: &str) {
+        events.note(Ok(Event::new(kind).add_path(path.into())));
+    }
+
+    fn is_complete(events: &Events, path: &str) -> bool {
+        events.noted().complete.contains(Path::new(path))
+    }
+
+    /// A configuration stops naming a module while somebody writes it, and names it again.
+    #[test]
+    fn who_wrote_a_file_that_was_not_followed_meanwhile_is_not_waited_for() {
+        let events = events();
+        follow(&events, &["/f/one", "/f/two"]);
+        note(&events, WRITTEN, "/f/two");
+        assert!(events.is_written(Path::new("/f/two")));
+        follow(&events, &["/f/one"]);
+        note(&events, CLOSED, "/f/two");
+        follow(&events, &["/f/one", "/f/two"]);
+        assert!(!events.is_written(Path::new("/f/two")));
+        note(&events, CLOSED, "/f/two");
+        assert!(is_complete(&events, "/f/two"));
+        follow(&events, &["/f/one"]);
+        follow(&events, &["/f/one", "/f/two"]);
+        assert!(!is_complete(&events, "/f/two"), "it may be half by now");
+    }
+
+    /// notify reads several events at once, and drops the watch of a folder that was moved after the last of them.
+    #[test]
+    fn what_was_complete_before_its_folder_was_moved_is_not_complete_after_that() {
+        let events = events();
+        for gone in [MOVED_AWAY, EventKind::Remove(RemoveKind::Folder)] {
+            follow(&events, &["/live/f/one"]);
+            note(&events, MOVED_HERE, "/live/f/one");
+            note(&events, gone, "/live/f");
+            assert!(!is_complete(&events, "/live/f/one"));
+            note(&events, MOVED_HERE, "/live/f/one");
+            assert!(!is_complete(&events, "/live/f/one"), "nobody sees who writes it now");
+            follow(&events, &["/live/f/one"]);
+            assert!(!is_complete(&events, "/live/f/one"));
+            events.is_watched(Path::new("/live/f"));
+            note(&events, MOVED_HERE, "/live/f/one");
+            assert!(is_complete(&events, "/live/f/one"));
+        }
     }
 }

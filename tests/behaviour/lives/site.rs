@@ -2,11 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::json;
 use weir_apiserver::{ApiServer, Backup};
-use weir_tests::daemon::{Setup, own_uid};
+use weir_tests::daemon::{Setup, manifest, own_uid};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 
@@ -79,6 +80,14 @@ pub(super) async fn cluster(uid: &str, writes: usize) -> ApiServer {
     server
 }
 
+/// The configuration of all starts: a start waits whether somebody is still writing one that is only seconds old, as it is on no
+/// node.
+static CONFIGURATION: LazyLock<PathBuf> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("filters-of-lives-{}.yaml", std::process::id()));
+    std::fs::write(&path, manifest("filters: []")).unwrap();
+    path
+});
+
 /// A daemon with its cache in this folder.
 pub(super) fn setup(url: &str, folder: &Path, node: &str) -> Setup {
     let node_credential = format!(
@@ -87,7 +96,7 @@ pub(super) fn setup(url: &str, folder: &Path, node: &str) -> Setup {
     );
     Setup::new(url)
         .on_disk(&folder.join("cache"))
-        .filters("filters: []")
+        .flag("--config-file", CONFIGURATION.to_str().unwrap())
         .flag("--cache-resources", "services,secrets")
         // A disk that is slow on a busy machine tells late that it has nothing.
         .flag("--start-wait", "30s")
