@@ -50,20 +50,23 @@ async fn a_changed_bit_in_compiled_code_is_never_run() {
     }
 }
 
-#[test]
-fn a_cache_directory_that_others_may_write_is_refused() {
+/// Whoever may write to it could put code there, which the daemon would run.
+#[tokio::test]
+async fn a_cache_directory_that_others_may_write_is_not_used() {
+    let server = edge().await;
     let cache = tempfile::tempdir().unwrap();
+    let put = cache.path().join("code");
+    std::fs::create_dir(&put).unwrap();
     std::fs::set_permissions(cache.path(), PermissionsExt::from_mode(0o777)).unwrap();
-    let output = Command::new(built::weir())
-        .args(["serve", "--server", "http://127.0.0.1:1", "--node-name", "n", "--port", "0", "--admin-port", "0"])
-        .arg("--cache-dir")
-        .arg(cache.path())
-        .env_clear()
-        .output()
-        .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("--cache-dir") && error.contains("nobody else may write to it"), "{error}");
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    let weir = weir.flag("--cache-dir", cache.path().to_str().unwrap()).start_ready().await;
+    let line = weir.logged("the cache directory cannot be used").await.to_string();
+    assert!(line.contains("nobody else may write to it"), "{line}");
+    assert_eq!(weir.client("kube-proxy").get(SERVICES).await.status, 200);
+    assert_eq!(weir.stop().await, Some(0));
+    let mut files = Vec::new();
+    code_below(cache.path(), &mut files);
+    assert!(files.is_empty() && put.read_dir().unwrap().next().is_none(), "{files:?}");
 }
 
 #[test]
