@@ -138,7 +138,7 @@ async fn chain(kind: Kind, calls: Calls) -> Chain {
     let module = Bytes::from(std::fs::read(built::module(filter)).unwrap());
     let entry = FilterEntry::of(filter.parse().unwrap(), Some(vec!["*/*".parse().unwrap()]));
     let loader = Workbench::temporary().unwrap().loader(world);
-    let loaded = loader.load(&entry, "bench".to_owned(), Digest::of(&module), &module).await.unwrap();
+    let loaded = loader.load(&entry, "bench".to_owned(), Digest::of(&module), &module, || {}).await.unwrap();
     if calls == Calls::Each {
         loaded.disable_replay();
     }
