@@ -5,7 +5,7 @@
 //! ends it. Another file has the time until which an API server has answered: a link may be lost while nothing runs.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -20,7 +20,7 @@ const SINCE: &str = "offline-since";
 const RUNNING: &str = "offline-seconds";
 /// The file of the last time that an API server answered.
 const ONLINE: &str = "online-until";
-/// How often that is written. Flash wears.
+/// How often that is written at most. Flash wears.
 const ONLINE_TICK: Duration = Duration::from_secs(600);
 /// How soon after the start.
 const FIRST_TICK: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ pub(crate) struct Outage {
     grace: Duration,
     counted: Mutex<Option<Counted>>,
     /// Until when an earlier process was answered.
-    earlier: Mutex<Option<SystemTime>>,
+    earlier: OnceLock<SystemTime>,
 }
 
 /// The running time of the present outage.
@@ -68,7 +68,7 @@ impl OutageStatus {
 impl Outage {
     /// The outage of these API servers. Clients keep their permissions for `grace`.
     pub(crate) fn new(upstream: Arc<Upstream>, grace: Duration) -> Arc<Self> {
-        Arc::new(Self { upstream, grace, counted: Mutex::default(), earlier: Mutex::default() })
+        Arc::new(Self { upstream, grace, counted: Mutex::default(), earlier: OnceLock::new() })
     }
 
     /// How long permissions hold.
@@ -83,8 +83,8 @@ impl Outage {
             *counted = None;
             return None;
         };
-        let earlier = *self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = earlier.filter(|_| !self.upstream.connectivity().has_worked()).map_or(since, |at| at.min(since));
+        let earlier = self.earlier.get().filter(|_| !self.upstream.connectivity().has_worked());
+        let since = earlier.map_or(since, |at| since.min(*at));
         let now = running_time();
         let Counted { before, from } = *counted.get_or_insert(Counted { before: Duration::ZERO, from: now });
         let running = before + now.saturating_sub(from);
@@ -99,8 +99,8 @@ impl Outage {
             Some(outage) => outage.since,
             None => clock::now(),
         };
-        // One that ends much later was written by a clock that was years ahead. The last answer may be noted late.
-        expires > at && expires <= at + 2 * self.grace + ONLINE_TICK
+        // One that ends much later was written by a clock that was years ahead.
+        expires > at && expires <= at + 2 * self.grace
     }
 
     /// Continues the outage of the directory's files, then keeps them up to date. Runs until it is dropped.
@@ -111,22 +111,24 @@ impl Outage {
             self.upstream.resume_outage(since).await;
             *self.counted() = Some(Counted { before, from });
         }
-        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = files.read_online().await;
+        if let Some(at) = files.read_online().await {
+            let _ = self.earlier.set(at);
+        }
         loop {
             let is_reachable = self.upstream.is_reachable();
             let outage = self.status().filter(|_| !is_reachable);
             files.write(outage).await;
-            let changed = self.upstream.reachable_changed(is_reachable);
-            if outage.is_some() {
-                // An error means that nothing has changed for a while.
-                let _ = tokio::time::timeout(TICK.min(self.grace / 8).max(MIN_TICK), changed).await;
-            } else {
-                let has_worked = self.upstream.connectivity().is_working();
-                if has_worked {
+            let tick = match outage {
+                Some(_) => TICK.min(self.grace / 8),
+                None if self.upstream.connectivity().is_working() => {
                     files.write_online().await;
+                    // What was allowed since it was written may end a grace after the next time: see `holds`.
+                    ONLINE_TICK.min(self.grace / 2)
                 }
-                let _ = tokio::time::timeout(if has_worked { ONLINE_TICK } else { FIRST_TICK }, changed).await;
-            }
+                None => FIRST_TICK.min(self.grace / 2),
+            };
+            // An error means that nothing has changed for a while.
+            let _ = tokio::time::timeout(tick.max(MIN_TICK), self.upstream.reachable_changed(is_reachable)).await;
         }
     }
 
@@ -242,7 +244,7 @@ pub(crate) mod tests {
         assert!(files.read_online().await.is_some_and(|until| until + HOUR > now));
         let outage = counted(now - HOUR, Duration::ZERO, 24 * HOUR).await;
         let since = || outage.status().unwrap().since;
-        *outage.earlier.lock().unwrap() = Some(now - 10 * HOUR);
+        outage.earlier.set(now - 10 * HOUR).unwrap();
         assert_eq!(since(), now - 10 * HOUR);
         assert!(outage.holds(now - 9 * HOUR) && !outage.holds(now - 11 * HOUR), "what held then");
         outage.upstream.connectivity().record_success();
