@@ -58,18 +58,17 @@ pub(crate) fn show_again() {
 pub(crate) struct Told(Arc<Mutex<BTreeSet<String>>>);
 
 impl Told {
-    /// Whether a condition is to be said.
-    pub(crate) fn is_new(&self, condition: String) -> bool {
+    /// Notes whether a condition holds. Returns whether that is to be said.
+    pub(crate) fn is_news(&self, condition: &str, holds: bool) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !holds {
+            told.remove(condition);
+            return false;
+        }
         if told.len() >= MAX_LINES {
             told.clear();
         }
-        told.insert(condition)
-    }
-
-    /// Notes that a condition has ended.
-    pub(crate) fn is_over(&self, condition: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(condition);
+        told.insert(condition.to_owned())
     }
 }
 

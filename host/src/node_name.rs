@@ -50,6 +50,9 @@ pub(crate) fn trust_credential(config: &mut ServeConfig) -> NameInFlag {
     };
     // The daemon's own may be that of the node, too.
     let kubeconfigs: Vec<_> = config.node_kubeconfig.iter().cloned().chain(own).collect();
+    if kubeconfigs.is_empty() {
+        return NameInFlag::Holds;
+    }
     match before_the_start(move || kubeconfigs.iter().find_map(|path| node_of_credential(path))) {
         Some(Some(name)) if name != config.node_name => {
             NameInFlag::Replaced(std::mem::replace(&mut config.node_name, name))

@@ -72,9 +72,7 @@ struct Noted {
     written: BTreeSet<PathBuf>,
     /// Closed after a write, or renamed into place, since the last look.
     complete: BTreeSet<PathBuf>,
-    /// The folders that are watched.
-    watched: BTreeSet<PathBuf>,
-    /// Those of them that were moved or removed, until they are watched again: nothing tells of what is written there meanwhile.
+    /// The folders that were moved or removed, until they are watched again: nothing tells of what is written there meanwhile.
     lost: BTreeSet<PathBuf>,
 }
 
@@ -306,9 +304,7 @@ impl Events {
         noted.names = trails.iter().flatten().cloned().collect();
         let is_folder = |path: &&PathBuf| path.is_dir();
         noted.folders = trails.iter().filter_map(|trail| trail.last()).filter(is_folder).cloned().collect();
-        let parents = noted.names.iter().filter_map(|name| name.parent()).map(Path::to_owned);
-        let watched: BTreeSet<_> = parents.chain(noted.folders.iter().cloned()).collect();
-        noted.watched.clone_from(&watched);
+        let watched: BTreeSet<_> = noted.watched().map(Path::to_owned).collect();
         noted.lost.retain(|folder| watched.contains(folder));
         // What becomes of a file that is not followed any more is not noted: it counts as any other when it is followed again.
         let Noted { names, folders, written, complete, .. } = &mut *noted;
@@ -343,7 +339,7 @@ impl Events {
         };
         for path in event.paths {
             let is_gone = matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
-            if is_gone && noted.watched.contains(&path) {
+            if is_gone && noted.watched().any(|folder| folder == path) {
                 // notify drops the watch of a folder that is moved, and the kernel that of one that is removed. The events that are
                 // left come from a time before.
                 noted.forget(&path);
@@ -362,6 +358,12 @@ fn is_on(names: &BTreeSet<PathBuf>, folders: &BTreeSet<PathBuf>, path: &Path) ->
 }
 
 impl Noted {
+    /// The folders to watch.
+    fn watched(&self) -> impl Iterator<Item = &Path> {
+        let parents = self.names.iter().filter_map(|name| name.parent());
+        parents.chain(self.folders.iter().map(PathBuf::as_path))
+    }
+
     /// Forgets what was written below a folder.
     fn forget(&mut self, folder: &Path) {
         self.written.retain(|path| !path.starts_with(folder));
@@ -408,11 +410,13 @@ mod tests {
     }
 
     fn follow(events: &Events, files: &[&str]) {
-        let trails: Vec<Vec<PathBuf>> =
-            files.iter().map(|file| Path::new(file).ancestors().map(Path::to_owned).collect()).collect();
         // The file is the end of the way.
-        let trails: Vec<_> = trails.into_iter().map(|trail| trail.into_iter().rev().collect()).collect();
-        events.expect(&trails);
+        let trail = |file: &&str| {
+            let mut names: Vec<_> = Path::new(file).ancestors().map(Path::to_owned).collect();
+            names.reverse();
+            names
+        };
+        events.expect(&files.iter().map(trail).collect::<Vec<_>>());
     }
 
     fn note(events: &Events, kind: EventKind, path: &str) {

@@ -31,34 +31,26 @@ impl Modules {
         ];
         for file in files.into_iter().flatten() {
             let from = file.display().to_string();
-            match open(file).await {
-                Ok(Some(layout)) => {
-                    self.told.is_over(&from);
-                    match found(&layout, reference, policy, from.clone()) {
-                        Ok(found) => return Ok(found),
-                        // A registry may have the signature by now.
-                        Err(reason) => refused = Some(format!("{from}: {reason}")),
-                    }
-                }
-                Ok(None) => self.told.is_over(&from),
-                Err(error) if self.told.is_new(from.clone()) => {
+            let opened = open(file).await;
+            let is_news = self.told.is_news(&from, opened.is_err());
+            match opened {
+                Ok(Some(layout)) => match found(&layout, reference, policy, from.clone()) {
+                    Ok(found) => return Ok(found),
+                    // A registry may have the signature by now.
+                    Err(reason) => refused = Some(format!("{from}: {reason}")),
+                },
+                Err(error) if is_news => {
                     tracing::warn!(path = from, %error, "a copy of a module is not readable, and does not count")
                 }
-                Err(_) => {}
+                Ok(None) | Err(_) => {}
             }
         }
-        let by_peers = format!("peers {reference}");
-        match tokio::time::timeout(ALL_PEERS, self.of_peers(reference, policy)).await {
-            Ok(found) => {
-                self.told.is_over(&by_peers);
-                if let Some(found) = found {
-                    return Ok(found);
-                }
-            }
-            Err(_) if self.told.is_new(by_peers) => {
-                tracing::warn!(%reference, time = ?ALL_PEERS, "no peer has given the module in time, it is pulled")
-            }
-            Err(_) => {}
+        let of_peers = tokio::time::timeout(ALL_PEERS, self.of_peers(reference, policy)).await;
+        if self.told.is_news(&format!("peers {reference}"), of_peers.is_err()) {
+            tracing::warn!(%reference, time = ?ALL_PEERS, "no peer has given the module in time, it is pulled");
+        }
+        if let Ok(Some(found)) = of_peers {
+            return Ok(found);
         }
         match self.pulled(reference, policy, progress).await {
             Ok(found) => Ok(found),
@@ -96,9 +88,10 @@ impl Modules {
         let digest = reference.digest();
         let (folder, path) = (cache.folder().to_owned(), cache.layout_file(digest));
         let kept = files::writing(&folder, move || cache.keep_layout(digest, &layout)).await;
-        let condition = format!("keep {}", path.display());
-        let Err(error) = kept else { return self.told.is_over(&condition) };
-        if self.told.is_new(condition) {
+        let is_news = self.told.is_news(&format!("keep {}", path.display()), kept.is_err());
+        if let Err(error) = kept
+            && is_news
+        {
             tracing::warn!(path = %path.display(), %error, %reference, "a module cannot be kept in the cache");
         }
     }

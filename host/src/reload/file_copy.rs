@@ -35,10 +35,7 @@ impl FileCopy {
         let parts =
             text.iter().position(|byte| *byte == b'\n').and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?)));
         let whole = parts.filter(|(digest, bytes)| *digest == Digest::of(bytes).to_string().as_bytes());
-        let condition = "damaged";
-        if whole.is_some() {
-            self.told.is_over(condition);
-        } else if self.told.is_new(condition.to_owned()) {
+        if self.told.is_news("damaged", whole.is_none()) {
             let path = self.path.display();
             tracing::warn!(%path, reason = "it is not what was written", "the copy of the last good configuration is not used");
         }

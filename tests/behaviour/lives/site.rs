@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_apiserver::{ApiServer, Backup};
-use weir_tests::daemon::{Setup, manifest, own_uid};
+use weir_tests::daemon::{Setup, manifest, own_uid, replace};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 
@@ -83,8 +83,11 @@ pub(super) async fn cluster(uid: &str, writes: usize) -> ApiServer {
 /// The configuration of all starts: a start waits whether somebody is still writing one that is only seconds old, as it is on no
 /// node.
 static CONFIGURATION: LazyLock<PathBuf> = LazyLock::new(|| {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("filters-of-lives-{}.yaml", std::process::id()));
-    std::fs::write(&path, manifest("filters: []")).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("filters-of-lives.yaml");
+    let text = manifest("filters: []");
+    if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+        replace(&path, text.as_bytes());
+    }
     path
 });
 

@@ -147,11 +147,12 @@ impl DiskState {
     /// While no API server can be reached, none is.
     pub(super) fn tend_aside(&mut self, database: &Database) -> Result<(), DiskError> {
         let ready = self.config.ready.total();
-        let passed = ready.saturating_sub(self.tended.unwrap_or_default());
         if self.confirmed.is_none() {
             self.tended = Some(ready);
+            return Ok(());
         }
-        if self.confirmed.is_none() || self.is_offline() || (self.tended.is_some() && passed < STEP) {
+        let passed = ready.saturating_sub(self.tended.unwrap_or_default());
+        if self.is_offline() || (self.tended.is_some() && passed < STEP) {
             return Ok(());
         }
         self.tended = Some(ready);

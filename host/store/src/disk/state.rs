@@ -55,7 +55,7 @@ pub(super) struct DiskState {
     pub(super) compaction_failed: bool,
     /// When the file was written anew because it was not at its path any more.
     pub(super) rewritten: Option<Instant>,
-    /// When the time that files were set aside for was counted.
+    /// How long the daemon had been ready when that was counted last for the files that are set aside.
     pub(super) tended: Option<Duration>,
     /// When expired values were removed.
     pub(super) swept: Option<Instant>,
