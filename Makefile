@@ -80,12 +80,15 @@ dist: shipped dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64,
 	sh deploy/release/archive.sh $(TARGET)/dist/weir-aarch64 $(TARGET)/modules weir-$(VERSION)-aarch64-linux $(TARGET)/dist
 	cd $(TARGET)/dist && sha256sum weir-$(VERSION)-*.tar.gz weir.cdx.json > SHA256SUMS && cat SHA256SUMS
 
+# Most tests wait for something else than a processor.
+TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+
 test: check-format schema-check deny otlp build controlplane controllers registry deploy-tools browser traefik lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
-	cargo test --release --locked --workspace
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --locked --workspace
 
 # Before a release; `make node WEIR_PROGRAMS=target/shipped` likewise.
 test-shipped: build shipped controlplane controllers registry deploy-tools browser traefik ## the tests of the built programs, with those that are shipped
-	WEIR_PROGRAMS=$(abspath $(SHIPPED)) cargo test --release --locked --workspace --test behaviour --test attack --test real --test deploy --test operator
+	WEIR_PROGRAMS=$(abspath $(SHIPPED)) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --locked --workspace --test behaviour --test attack --test real --test deploy --test operator
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
 CHECKED := weir-document weir-kube weir-filter weir-edge $(FILTERS:%=weir-filter-%)

@@ -34,7 +34,6 @@ mod behaviour {
     mod history_cost;
     mod identity;
     mod kills;
-    mod kubectl;
     mod kubelet_offline;
     mod last_good;
     mod list;

@@ -40,6 +40,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
     ("weir-runtime", &["weir-document", "weir-kube", "weir-process"]),
     ("weir-registry", &["weir-kube", "weir-runtime"]),
+    ("weir-view", &["weir-store"]),
     (
         "weir",
         &[
@@ -51,6 +52,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-upstream",
             "weir-store",
             "weir-runtime",
+            "weir-view",
         ],
     ),
 ];

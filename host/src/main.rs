@@ -52,7 +52,11 @@ fn main() -> ExitCode {
             weir::cli::end_with_parent();
             exit(weir::app::serve(*config), 1)
         }
-        Command::Compile(flags) => exit(weir_runtime::compile_child(&flags.cache_dir, flags.memory), 1),
+        Command::Compile(flags) => {
+            let compiled = weir_runtime::compile_child(&flags.cache_dir, flags.memory);
+            let code = compiled.as_ref().err().map_or(0, weir_runtime::ChildError::exit_code);
+            exit(compiled, code)
+        }
     }
 }
 

@@ -9,14 +9,15 @@
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
 //! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
-//! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials. [`resume`] keeps the objects that filters hid from each client, so that its watches can continue. [`respond`] turns every
-//! error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
+//! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials. [`chain_stamps`] knows since which
+//! version each chain shows what clients hold. [`respond`] turns every error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
 //! `tests/layers.rs` checks that these modules depend on each other in one direction only.
 
 mod answered_by;
 mod body;
+mod chain_stamps;
 mod credential;
 mod explain;
 mod failure_log;
@@ -28,7 +29,6 @@ mod owner;
 mod request_span;
 mod respond;
 mod response;
-mod resume;
 mod route;
 mod server;
 mod service;
@@ -45,6 +45,7 @@ use weir_runtime::ServingReceiver;
 use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
 
+use self::chain_stamps::ChainStamps;
 pub use self::explain::{ExplainError, ExplainRequest};
 use self::failure_log::FailureLog;
 pub(crate) use self::failure_log::FailureStatus;
@@ -56,12 +57,10 @@ use self::in_flight::InFlight;
 pub use self::metrics::ProxyMetrics;
 use self::response::answer_memory::AnswerMemory;
 use self::response::cached::list_memory::ListMemory;
-use self::response::list::FailedObjects;
 use self::response::memory_budget::MemoryBudget;
 use self::response::read::ReadRequest;
 pub use self::response::relay::RelayMetrics;
 use self::response::relay::Relays;
-use self::resume::{ChainStarts, ResumeState};
 pub use self::server::certificate_info::CertificateInfo;
 pub(crate) use self::server::client_certificate::Subject;
 use self::server::drain::Drain;
@@ -178,9 +177,7 @@ pub struct Proxy {
     metrics: Arc<ProxyMetrics>,
     clients: Arc<ClientTable>,
     tasks: Tasks,
-    resume: ResumeState,
-    chain_starts: ChainStarts,
-    failed_objects: FailedObjects,
+    chain_stamps: ChainStamps,
     memory_budget: Arc<MemoryBudget>,
     unread: Arc<UnreadAnswers>,
     in_flight: Arc<InFlight>,
@@ -248,9 +245,7 @@ impl Proxy {
             metrics,
             clients,
             tasks,
-            resume: ResumeState::default(),
-            chain_starts: ChainStarts::default(),
-            failed_objects: FailedObjects::default(),
+            chain_stamps: ChainStamps::default(),
             memory_budget,
             unread,
             in_flight: Arc::default(),
@@ -292,11 +287,10 @@ impl Proxy {
         self.accept(listener.into(), Some(tls));
     }
 
-    /// Notes that a client got this version from upstream. A later change of outcomes concerns that client, although the
-    /// change has no version.
-    fn hand_out(&self, read: &ReadRequest, version: Option<&str>) {
-        if let (Some(views), Some(version)) = (&self.views, version.and_then(|version| version.parse().ok())) {
-            views.hand_out(&read.component, &read.resource.resource, version, read.chain_version);
+    /// Notes the version with which a stream from the API server ended: a change of outcomes concerns its client, too.
+    fn end_stream(&self, read: &ReadRequest, version: u64) {
+        if let Some(views) = &self.views {
+            views.end_stream(&read.component, &read.resource.resource, version, read.filtering.of_views());
         }
     }
 

@@ -1,5 +1,5 @@
 //! Validates the outcomes of filters again when a looked-up object changes. If a value has changed that a filter read, its
-//! views are filtered again, and its watches that do not come from a view end, so that their clients list again.
+//! views are filtered again, and its watches that do not come from a view end; their clients go on with another one.
 
 use std::sync::Arc;
 use std::time::Duration;

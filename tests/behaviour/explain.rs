@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use weir_apiserver::{ApiServer, Enforce};
 use weir_tests::built;
-use weir_tests::client::Client;
+use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
 
@@ -146,6 +146,57 @@ async fn who_may_not_read_the_object_gets_no_explanation() {
         assert!(!answer.text().contains("edge-c"));
     }
     assert!(site.server.requests().len() > before, "the API server was asked");
+}
+
+/// As the account of the DaemonSet has it.
+#[tokio::test]
+async fn who_may_only_list_gets_an_explanation_from_a_cache_and_from_the_api_server() {
+    let site = site().await;
+    site.server.set_policy(|asked| asked.token.as_deref() != Some("stranger") || asked.verb != "get");
+    let get =
+        async |path: &str| admin(&site.weir, "stranger").get(&format!("/explain{path}?component=kube-proxy")).await;
+    let explained = get(SLICE).await;
+    assert_eq!((explained.status.as_u16(), &explained.json()["readFrom"]), (200, &json!("watch cache")));
+    // No client has read this resource: no cache has it.
+    let path = "/api/v1/namespaces/default/services/web";
+    let explained = get(path).await;
+    assert_eq!(explained.status, 200, "{}", explained.text());
+    assert_eq!(explained.json()["readFrom"], "API server");
+    assert_eq!(explained.json()["object"]["metadata"]["name"], "web");
+    assert_eq!(get("/api/v1/namespaces/default/services/none").await.status, 404);
+}
+
+#[tokio::test]
+async fn who_may_not_read_hears_what_is_needed_and_whose_credential_was_sent() {
+    let site = site().await;
+    let answer = admin(&site.weir, "stranger").get(&format!("/explain{SLICE}?component=kube-proxy")).await;
+    assert!(
+        answer.text().contains("needs the right to get or list endpointslices.discovery.k8s.io"),
+        "{}",
+        answer.text()
+    );
+    let token = site.weir.path("stranger");
+    std::fs::write(&token, "stranger").unwrap();
+    let port = site.weir.admin_url().rsplit(':').next().unwrap().to_owned();
+    let mut command = Command::new(built::weir());
+    command.args(["explain", "endpointslice/web-x7k2p", "--component", "kube-proxy", "--admin-port", &port]);
+    let output = command.arg("--token-file").arg(&token).env_clear().output().await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && said.contains(&format!("asked with the token in {}", token.display())),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_silent_admin_port_does_not_hold_the_command() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port().to_string();
+    let mut command = Command::new(built::weir());
+    command.args(["explain", "service/web", "--component", "kube-proxy", "--admin-port", &port]).env_clear();
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("no answer within 10s"), "{said}");
 }
 
 #[tokio::test]

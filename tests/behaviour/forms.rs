@@ -121,9 +121,20 @@ async fn a_protobuf_get_is_the_servers_or_a_status_in_protobuf() {
 async fn a_protobuf_watch_is_filtered_frame_by_frame() {
     let (server, weir) = dropping_as(Setup::uncached).await;
     let client = asking(&weir, CLIENT_GO);
-    let list = read(&client.get(SERVICES).await.body);
-    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
-    let events = client.watch(&format!("{SERVICES}?watch=1&allowWatchBookmarks=1&resourceVersion={version}")).await;
+    let from = async |version: u64| {
+        client.watch(&format!("{SERVICES}?watch=1&allowWatchBookmarks=1&resourceVersion={version}")).await
+    };
+    // Nothing is known of who continues from before the filters' stamp.
+    let mut events = Frames::of(from(server.store().revision()).await);
+    let mut present = Vec::new();
+    for _ in 0..4 {
+        present.push(events.next_named().await);
+    }
+    present.sort();
+    assert_eq!(present, ["DELETED shop", "MODIFIED dashboard", "MODIFIED kubernetes", "MODIFIED web"]);
+    let bookmark = events.next().await.unwrap();
+    assert_eq!((&bookmark["type"], &bookmark["object"]["kind"]), (&json!("BOOKMARK"), &json!("Service")));
+    let events = from(server.store().advance()).await;
     assert_eq!(events.headers["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");
     let mut events = Frames::of(events);
     server.store().put(service("hidden", "LoadBalancer")).unwrap();
@@ -324,7 +335,7 @@ async fn metadata_in_protobuf_equals_the_servers() {
 #[tokio::test]
 async fn metadata_watches_have_bookmarks_of_their_own_kind() {
     let (server, weir) = dropping().await;
-    let whole = "?watch=1&resourceVersion=0&allowWatchBookmarks=1";
+    let whole = "?watch=1&resourceVersion=0&allowWatchBookmarks=1&timeoutSeconds=12";
     let mut text = asking(&weir, METADATA).watch(&format!("{SERVICES}{whole}")).await;
     let mut binary = Frames::of(asking(&weir, PROTOBUF_METADATA).watch(&format!("{SERVICES}{whole}")).await);
     for _ in 0..3 {
@@ -335,12 +346,11 @@ async fn metadata_watches_have_bookmarks_of_their_own_kind() {
         }
         assert_eq!(text["object"]["metadata"]["uid"], binary["object"]["metadata"]["uid"]);
     }
-    // The watch of the store may open only now; a bookmark that is sent before it does is for nobody.
     server.store().put(service("seen", "ClusterIP")).unwrap();
     for event in [text.next().await, binary.next().await.unwrap()] {
         assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("seen")));
     }
-    server.send_bookmarks();
+    // Two seconds before its end; else once a minute, which is as long as a test waits.
     for event in [text.next().await, binary.next().await.unwrap()] {
         assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("BOOKMARK"), &json!("PartialObjectMetadata")));
     }

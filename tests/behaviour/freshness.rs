@@ -22,6 +22,7 @@ async fn viewed() -> (ApiServer, Daemon, Client) {
     let client = weir.client("kube-proxy");
     client.names(&format!("{SERVICES}?resourceVersion=0")).await;
     until!(server.requests().iter().any(|request| of_weir(&request) && request.query.contains("watch=")));
+    weir.settled(&server).await;
     server.clear_requests();
     (server, weir, client)
 }

@@ -102,12 +102,16 @@ impl Informer {
             }
             let (name, version) = name_and_version(&event["object"]);
             // Objects that are sent again keep their versions, and a BOOKMARK follows them.
-            self.version = self.version.parse::<u64>().unwrap().max(version).to_string();
+            let before = self.version.parse::<u64>().unwrap();
+            self.version = before.max(version).to_string();
             match event["type"].as_str().unwrap() {
                 "BOOKMARK" => {}
                 "DELETED" => {
                     self.held.remove(&name);
-                    self.gone.insert(name, version);
+                    // One that does not raise the version may be of a later one, which a kill makes come again.
+                    if version > before {
+                        self.gone.insert(name, version);
+                    }
                 }
                 _ => {
                     let deleted = self.gone.get(&name).copied().unwrap_or_default();

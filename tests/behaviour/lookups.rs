@@ -36,10 +36,23 @@ fn set_pool(server: &ApiServer, nodes: &[&str]) {
         .unwrap();
 }
 
-async fn informed(client: &Client) -> weir_tests::client::Events {
+async fn informed(server: &ApiServer, client: &Client) -> Events {
+    client.json(SLICES).await;
+    server.store().advance();
     let list = client.json(SLICES).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     client.watch(&format!("{SLICES}?watch=true&resourceVersion={version}")).await
+}
+
+/// The watch ends between two events, and a next one begins with what the filters show now.
+async fn changes(events: &mut Events, server: &ApiServer, client: &Client) -> Value {
+    assert_eq!(events.try_next().await, Ok(None));
+    let version = server.store().revision();
+    client.watch(&format!("{SLICES}?watch=true&resourceVersion={version}")).await.next().await
+}
+
+fn nodes_of(slice: &Value) -> Vec<&str> {
+    slice["endpoints"].as_array().unwrap().iter().map(|endpoint| endpoint["nodeName"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]
@@ -51,20 +64,22 @@ async fn kube_proxy_sees_the_endpoints_of_its_own_pool() {
 #[tokio::test]
 async fn a_changed_annotation_of_the_looked_up_service_ends_the_watch_and_changes_the_list() {
     let (server, _weir, client) = topology("").await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.store().edit("v1", "Service", "default", "web", |web| {
         web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!("kubernetes.io/hostname");
     });
-    assert_eq!(events.next().await["object"]["code"], 410);
+    let event = changes(&mut events, &server, &client).await;
+    assert_eq!((&event["type"], nodes_of(&event["object"])), (&json!("MODIFIED"), vec!["edge-a"]));
     assert_eq!(nodes(&client.json(SLICES).await), ["edge-a"]);
 }
 
 #[tokio::test]
 async fn a_changed_pool_ends_the_watch_and_changes_the_list() {
     let (server, _weir, client) = topology("").await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     set_pool(&server, &["edge-a", "edge-c"]);
-    assert_eq!(events.next().await["object"]["code"], 410);
+    let event = changes(&mut events, &server, &client).await;
+    assert_eq!((&event["type"], nodes_of(&event["object"])), (&json!("MODIFIED"), vec!["edge-a", "edge-c"]));
     assert_eq!(nodes(&client.json(SLICES).await), ["edge-a", "edge-c"]);
 }
 
@@ -81,7 +96,10 @@ async fn until_bookmark(events: &mut Events) -> Vec<Value> {
 }
 
 /// An informer's list and watch of a view.
-async fn informed_by_view(client: &Client, path: &str) -> (Value, Events) {
+async fn informed_by_view(server: &ApiServer, weir: &Daemon, path: &str) -> (Value, Events) {
+    let client = weir.client("kube-proxy");
+    client.json(&format!("{path}?resourceVersion=0")).await;
+    weir.settled(server).await;
     let list = client.json(&format!("{path}?resourceVersion=0")).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
@@ -94,7 +112,7 @@ async fn watches_of_a_view_get_what_changed_lookups_change_and_a_bookmark_after_
     let server = edge().await;
     let setup = Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology");
     let weir = setup.start_ready().await;
-    let (list, mut events) = informed_by_view(&weir.client("kube-proxy"), SLICES).await;
+    let (list, mut events) = informed_by_view(&server, &weir, SLICES).await;
     assert_eq!(nodes(&list), ["edge-a", "edge-b"]);
     let edit = |keys: &str| {
         let change = |web: &mut Value| web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!(keys);
@@ -120,7 +138,7 @@ async fn a_service_that_the_nodes_pool_hides_and_shows_is_deleted_and_added_on_w
     let server = edge().await;
     let filters = only("nodeportisolation", "    settings: {whenClosed: drop}\n");
     let weir = Setup::new(server.url()).filters(&filters).bundled("nodeportisolation").start_ready().await;
-    let (list, mut events) = informed_by_view(&weir.client("kube-proxy"), SERVICES).await;
+    let (list, mut events) = informed_by_view(&server, &weir, SERVICES).await;
     assert_eq!(names(&list), ["kubernetes", "shop", "web"], "dashboard is for the pool beijing");
     let stored = server.store().get("v1", "Service", "default", "dashboard").unwrap();
     for (pool, event_type) in [("beijing", "ADDED"), ("hangzhou", "DELETED"), ("beijing", "ADDED")] {
@@ -150,7 +168,7 @@ async fn replayed_edits_of_slices_follow_every_change_of_a_looked_up_value() {
     };
     settled(&["edge-a", "edge-b"]).await;
     for n in 0..3 {
-        let mut events = informed(&client).await;
+        let mut events = informed(&server, &client).await;
         let (keys, expected) = match n % 2 {
             0 => ("kubernetes.io/hostname", &["edge-a"][..]),
             _ => ("openyurt.io/nodepool", &["edge-a", "edge-b"][..]),
@@ -158,29 +176,29 @@ async fn replayed_edits_of_slices_follow_every_change_of_a_looked_up_value() {
         server.store().edit("v1", "Service", "default", "web", |web| {
             web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!(keys);
         });
-        assert_eq!(events.next().await["object"]["code"], 410);
+        assert_eq!(events.try_next().await, Ok(None));
         settled(expected).await;
     }
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.store().edit("v1", "Service", "default", "web", |web| {
         web["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!("openyurt.io/nodepool");
     });
-    assert_eq!(events.next().await["object"]["code"], 410);
+    assert_eq!(events.try_next().await, Ok(None));
     settled(&["edge-a", "edge-b"]).await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     set_pool(&server, &["edge-a", "edge-c"]);
-    assert_eq!(events.next().await["object"]["code"], 410);
+    assert_eq!(events.try_next().await, Ok(None));
     settled(&["edge-a", "edge-c"]).await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.store().delete("v1", "Service", "default", "web").unwrap();
-    assert_eq!(events.next().await["object"]["code"], 410);
+    assert_eq!(events.try_next().await, Ok(None));
     settled(&["edge-a", "edge-b", "edge-c"]).await;
 }
 
 #[tokio::test]
 async fn a_change_that_no_filter_read_does_not_end_the_watch() {
     let (server, _weir, client) = topology("").await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.store().edit("v1", "Service", "default", "web", |web| web["spec"]["clusterIP"] = json!("10.96.10.99"));
     server.store().edit("v1", "Node", "", "edge-a", |node| node["metadata"]["annotations"] = json!({"heartbeat": "1"}));
     server

@@ -89,6 +89,8 @@ async fn a_neighbour_relays() {
     let (first, second) = (uplinks.start(0).await, uplinks.start(1).await);
     let network = &uplinks.site.networks[0];
     let client = first.client("kubelet");
+    first.client("kube-proxy").json(&format!("{SERVICES}?resourceVersion=0")).await;
+    first.settled(&uplinks.server).await;
     let list = first.client("kube-proxy").json(&format!("{SERVICES}?resourceVersion=0")).await;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let watch = format!("{SERVICES}?watch=true&resourceVersion={version}");

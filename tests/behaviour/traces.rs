@@ -59,7 +59,8 @@ async fn a_list_is_a_trace_of_its_filters_and_goes_on_at_the_api_server() {
     assert!(count("hidden") > 0, "a LoadBalancer is hidden");
 
     // The API server sees the span that Weir's request to it has.
-    let upstream = named(&spans, "GET upstream")[0];
+    // Before the list, the stamp of the filters was read.
+    let upstream = *named(&spans, "GET upstream").last().unwrap();
     assert_eq!((upstream.kind, &upstream.parent), (3, &request.id));
     let recorded = server.requests();
     let list = recorded.iter().rfind(|request| request.path == "/api/v1/services").unwrap();

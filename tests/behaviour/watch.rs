@@ -1,8 +1,8 @@
 //! Watches that stream from the API server, without views: the client's cache converges to the result of a new list.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_apiserver::{Action, ApiServer, End};
-use weir_tests::client::Client;
+use weir_tests::client::{Client, Events};
 use weir_tests::daemon::{Daemon, Setup};
 
 use super::{NO_LOAD_BALANCERS, edge, service};
@@ -21,11 +21,41 @@ async fn dropping() -> (ApiServer, Daemon, Client) {
     (server, weir, client)
 }
 
-/// Lists, then watches from that version, as an informer does.
-async fn informed(client: &Client) -> weir_tests::client::Events {
-    let list = client.json(SERVICES).await;
-    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
-    client.watch(&format!("{SERVICES}?watch=true&allowWatchBookmarks=true&resourceVersion={version}")).await
+/// Lists, then watches from that version, as an informer does. It is above the stamp of the filters in force.
+async fn informed(server: &ApiServer, client: &Client) -> Events {
+    client.json(SERVICES).await;
+    server.store().advance();
+    let version = version_of(&client.json(SERVICES).await);
+    client.watch(&watch_from(&version)).await
+}
+
+fn version_of(list: &Value) -> String {
+    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+fn watch_from(version: &str) -> String {
+    format!("{SERVICES}?watch=true&allowWatchBookmarks=true&resourceVersion={version}")
+}
+
+/// The next events, up to the BOOKMARK: type, name and version.
+async fn until_bookmark(events: &mut Events) -> Vec<(String, String, String)> {
+    let mut seen = Vec::new();
+    loop {
+        let event = events.next().await;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let metadata = &event["object"]["metadata"];
+        if event["type"] == "BOOKMARK" {
+            seen.push(("BOOKMARK".into(), String::new(), text(&metadata["resourceVersion"])));
+            return seen;
+        }
+        seen.push((text(&event["type"]), text(&metadata["name"]), text(&metadata["resourceVersion"])));
+    }
+}
+
+fn names_of(events: &[(String, String, String)]) -> Vec<String> {
+    let mut names: Vec<_> = events.iter().map(|(kind, name, _)| format!("{kind} {name}").trim().to_owned()).collect();
+    names.sort();
+    names
 }
 
 fn retype(server: &ApiServer, name: &str, kind: &str) {
@@ -35,7 +65,7 @@ fn retype(server: &ApiServer, name: &str, kind: &str) {
 #[tokio::test]
 async fn added_of_a_hidden_object_is_not_sent() {
     let (server, _weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.store().put(service("hidden", "LoadBalancer")).unwrap();
     server.store().put(service("seen", "ClusterIP")).unwrap();
     assert_eq!(events.next_named().await, "ADDED seen");
@@ -44,7 +74,7 @@ async fn added_of_a_hidden_object_is_not_sent() {
 #[tokio::test]
 async fn a_known_hidden_object_that_becomes_visible_is_added_and_its_deletion_is_sent() {
     let (server, _weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     retype(&server, "shop", "NodePort");
     assert_eq!(events.next_named().await, "ADDED shop");
     retype(&server, "shop", "ClusterIP");
@@ -56,7 +86,7 @@ async fn a_known_hidden_object_that_becomes_visible_is_added_and_its_deletion_is
 #[tokio::test]
 async fn events_of_a_known_hidden_object_are_not_sent() {
     let (server, _weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server
         .store()
         .edit("v1", "Service", "default", "shop", |object| object["metadata"]["labels"] = json!({"a": "b"}))
@@ -69,7 +99,7 @@ async fn events_of_a_known_hidden_object_are_not_sent() {
 #[tokio::test]
 async fn a_visible_object_that_becomes_hidden_ends_the_watch_with_410() {
     let (server, weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     retype(&server, "web", "LoadBalancer");
     let event = events.next().await;
     assert_eq!((event["type"].as_str(), event["object"]["code"].as_u64()), (Some("ERROR"), Some(410)));
@@ -82,7 +112,7 @@ async fn a_visible_object_that_becomes_hidden_ends_the_watch_with_410() {
 #[tokio::test]
 async fn deleted_of_an_object_that_the_client_holds_is_sent() {
     let (server, _weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.store().delete("v1", "Service", "default", "web").unwrap();
     assert_eq!(events.next_named().await, "DELETED web");
 }
@@ -127,7 +157,7 @@ async fn a_watch_list_is_filtered_and_its_initial_events_end_with_the_servers_bo
 #[tokio::test]
 async fn bookmarks_pass_unchanged() {
     let (server, _weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.store().put(service("hidden", "LoadBalancer")).unwrap();
     server.send_bookmarks();
     let event = events.next().await;
@@ -135,26 +165,73 @@ async fn bookmarks_pass_unchanged() {
 }
 
 #[tokio::test]
-async fn a_resume_without_a_list_under_this_set_gets_410() {
+async fn a_client_of_which_nothing_is_known_gets_the_present_state_and_then_the_events() {
     let (server, _weir, client) = dropping().await;
-    let version = server.store().revision();
-    let mut events = client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
-    assert_eq!(events.next().await["object"]["code"], 410, "its state is from before this process");
-    let mut events = informed(&client).await;
+    let version = server.store().revision().to_string();
+    // It may come from a former process, or from the API server itself.
+    let mut events = client.watch(&watch_from(&version)).await;
+    let seen = until_bookmark(&mut events).await;
+    let expected = ["BOOKMARK", "DELETED shop", "MODIFIED dashboard", "MODIFIED kubernetes", "MODIFIED web"];
+    assert_eq!(names_of(&seen), expected);
+    let (_, _, deleted) = seen.iter().find(|(kind, ..)| kind == "DELETED").unwrap();
+    assert_eq!((deleted, &seen.last().unwrap().2), (&version, &version), "they do not move the client");
     server.store().put(service("later", "ClusterIP")).unwrap();
     assert_eq!(events.next_named().await, "ADDED later");
+    retype(&server, "shop", "ClusterIP");
+    assert_eq!(events.next_named().await, "ADDED shop", "the client does not have it");
+}
+
+/// More than what is decoded together, as it is in the connection already.
+#[tokio::test]
+async fn a_large_present_state_arrives_whole() {
+    let (server, _weir, client) = dropping().await;
+    for n in 0..600 {
+        let mut object = service(&format!("large-{n:03}"), "ClusterIP");
+        object["metadata"]["annotations"] = json!({"filler": "x".repeat(4000)});
+        server.store().put(object).unwrap();
+    }
+    let version = server.store().revision().to_string();
+    for _ in 0..3 {
+        let seen = until_bookmark(&mut client.watch(&watch_from(&version)).await).await;
+        let large = names_of(&seen).iter().filter(|name| name.starts_with("MODIFIED large-")).count();
+        assert_eq!((large, seen.len()), (600, 605), "with three others, a hidden one and the BOOKMARK");
+    }
 }
 
 #[tokio::test]
-async fn a_resumed_watch_knows_the_hidden_objects() {
+async fn what_has_changed_since_the_clients_version_arrives_as_events_alone() {
     let (server, _weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let version = server.store().revision().to_string();
+    retype(&server, "web", "NodePort");
+    server.store().delete("v1", "Service", "default", "dashboard").unwrap();
+    let mut events = client.watch(&watch_from(&version)).await;
+    let seen = until_bookmark(&mut events).await;
+    assert_eq!(names_of(&seen), ["BOOKMARK", "DELETED shop", "MODIFIED kubernetes"]);
+    assert_eq!(events.next_named().await, "MODIFIED web");
+    assert_eq!(events.next_named().await, "DELETED dashboard");
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_list_gets_the_api_servers_refusal() {
+    let (server, _weir, client) = dropping().await;
+    server.on_request(|request| match request.query.contains("watch") {
+        true => Action::Serve,
+        false => Action::json(403, r#"{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden"}"#),
+    });
+    let version = server.store().revision().to_string();
+    assert_eq!(client.get(&watch_from(&version)).await.status, 403);
+}
+
+#[tokio::test]
+async fn a_watch_that_continues_knows_the_hidden_objects() {
+    let (server, _weir, client) = dropping().await;
+    let mut events = informed(&server, &client).await;
     server.store().put(service("mark", "ClusterIP")).unwrap();
     let mark = events.next().await;
     let version = mark["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     server.close_watches(End::Clean);
     assert_eq!(events.try_next().await, Ok(None));
-    let mut events = client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
+    let mut events = client.watch(&watch_from(&version)).await;
     retype(&server, "shop", "ClusterIP");
     assert_eq!(events.next_named().await, "ADDED shop");
 }
@@ -162,38 +239,67 @@ async fn a_resumed_watch_knows_the_hidden_objects() {
 #[tokio::test]
 async fn a_new_set_ends_matched_watches_and_only_those() {
     let (server, weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
+    let version = server.store().revision().to_string();
     let other = weir.client("kube-proxy");
     let slices = "/apis/discovery.k8s.io/v1/endpointslices";
     let mut untouched = other.watch(&format!("{slices}?watch=true")).await;
     assert_eq!(untouched.next_named().await, "ADDED web-x7k2p");
     weir.put_filters(&NO_LOAD_BALANCERS.replace("match", "settings: {loadBalancers: keep}\n    match"));
-    assert_eq!(events.next().await["object"]["code"], 410);
-    assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
+    assert_eq!(events.try_next().await, Ok(None), "it ends between two events");
+    let mut events = client.watch(&watch_from(&version)).await;
+    let seen = until_bookmark(&mut events).await;
+    let all = ["BOOKMARK", "MODIFIED dashboard", "MODIFIED kubernetes", "MODIFIED shop", "MODIFIED web"];
+    assert_eq!(names_of(&seen), all, "the next one begins with what the filters show now");
     server.store().delete("discovery.k8s.io/v1", "EndpointSlice", "default", "web-x7k2p").unwrap();
     assert_eq!(untouched.next_named().await, "DELETED web-x7k2p");
 }
 
 #[tokio::test]
-async fn a_watch_is_cut_when_a_filter_begins_or_ceases_to_match_it() {
+async fn a_watch_is_cut_when_a_filter_begins_or_ceases_to_match_it_and_goes_on_with_what_is_shown_then() {
     let server = edge().await;
     let weir =
         Setup::new(server.url()).filters("filters: []").bundled("discardcloudservice").uncached().start_ready().await;
     let client = weir.client("kube-proxy");
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
+    let version = server.store().revision().to_string();
     weir.put_filters(NO_LOAD_BALANCERS);
-    // It was forwarded without parsing, so it is cut. A resume then gets 410, and the client lists again.
+    // It was forwarded without parsing.
     while let Ok(Some(event)) = events.try_next().await {
         assert_ne!(event["type"], "ADDED");
     }
-    let version = server.store().revision();
-    let mut events = client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
-    assert_eq!(events.next().await["object"]["code"], 410);
-    let mut events = informed(&client).await;
+    let mut events = client.watch(&watch_from(&version)).await;
+    let seen = until_bookmark(&mut events).await;
+    let rest = ["MODIFIED dashboard", "MODIFIED kubernetes", "MODIFIED web"];
+    assert_eq!(names_of(&seen), [&["BOOKMARK", "DELETED shop"][..], &rest].concat());
     weir.put_filters("filters: []");
-    assert_eq!(events.next().await["object"]["code"], 410);
-    let mut resumed = client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await;
-    assert_eq!(resumed.next().await["object"]["code"], 410, "what it holds is filtered, what it would see is not");
+    assert_eq!(events.try_next().await, Ok(None));
+    let mut events = client.watch(&watch_from(&version)).await;
+    let seen = until_bookmark(&mut events).await;
+    let all = ["BOOKMARK", "MODIFIED dashboard", "MODIFIED kubernetes", "MODIFIED shop", "MODIFIED web"];
+    assert_eq!(names_of(&seen), all, "it lacks what was hidden");
+    // Above the stamp of that change the watch is forwarded again.
+    server.store().put(service("later", "ClusterIP")).unwrap();
+    let later = events.next().await;
+    let version = later["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut events = client.watch(&watch_from(version)).await;
+    server.store().put(service("last", "ClusterIP")).unwrap();
+    assert_eq!(events.next_named().await, "ADDED last");
+}
+
+#[tokio::test]
+async fn a_table_stays_on_the_screen_when_filters_change() {
+    let (server, weir, client) = dropping().await;
+    let client = client.with("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+    let version = version_of(&client.json(SERVICES).await);
+    let mut events = client.watch(&watch_from(&version)).await;
+    let from = weir.log_length();
+    weir.put_filters(&NO_LOAD_BALANCERS.replace("match", "settings: {loadBalancers: keep}\n    match"));
+    weir.logged_after(from, "filter set activated").await;
+    server.store().edit("v1", "Service", "default", "shop", |shop| shop["metadata"]["labels"] = json!({"a": "b"}));
+    let event = events.next().await;
+    let row = &event["object"]["rows"][0];
+    assert_eq!((&event["type"], &row["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("shop")), "{event}");
 }
 
 #[tokio::test]
@@ -201,7 +307,7 @@ async fn a_client_that_disconnects_ends_the_upstream_watch() {
     let (server, _weir, client) = dropping().await;
     let mut open = server.open_watches();
     let before = *open.borrow();
-    let events = informed(&client).await;
+    let events = informed(&server, &client).await;
     open.wait_for(|open| *open == before + 1).await.unwrap();
     drop(events);
     tokio::time::timeout(weir_tests::client::PATIENCE, open.wait_for(|open| *open == before)).await.unwrap().unwrap();
@@ -209,9 +315,10 @@ async fn a_client_that_disconnects_ends_the_upstream_watch() {
 
 #[tokio::test]
 async fn timeouts_end_a_watch_cleanly() {
-    let (_server, _weir, client) = dropping().await;
-    let list = client.json(SERVICES).await;
-    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let (server, _weir, client) = dropping().await;
+    client.json(SERVICES).await;
+    server.store().advance();
+    let version = version_of(&client.json(SERVICES).await);
     let mut events = client.watch(&format!("{SERVICES}?watch=true&timeoutSeconds=1&resourceVersion={version}")).await;
     assert_eq!(events.try_next().await, Ok(None));
 }
@@ -256,7 +363,7 @@ async fn garbage_in_a_watch_gives_an_error_event_and_ends_it() {
 #[tokio::test]
 async fn a_broken_upstream_watch_ends_the_clients_watch() {
     let (server, _weir, client) = dropping().await;
-    let mut events = informed(&client).await;
+    let mut events = informed(&server, &client).await;
     server.close_watches(End::Abort);
     match events.try_next().await {
         Ok(None) | Err(_) => {}

@@ -160,6 +160,7 @@ async fn watches_of_views_keep_the_promises_of_a_watch_cache() {
     for component in ["kube-proxy", "tool"] {
         weir.client(component).json(&format!("{SERVICES}?resourceVersion=0")).await;
     }
+    weir.settled(&server).await;
     (1..40).for_each(|step| writer.write(step));
     let mut clients = JoinSet::new();
     for (number, recorder) in recorder::all().into_iter().enumerate() {

@@ -12,10 +12,12 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
+use weir_apiserver::ApiServer;
 
 use crate::built;
 use crate::client::{Client, PATIENCE};
 use crate::pki::{Authority, Pair};
+use crate::until;
 
 /// The settings of a daemon before it starts.
 #[derive(Debug)]
@@ -428,6 +430,30 @@ impl Daemon {
     #[must_use]
     pub fn client(&self, component: &str) -> Client {
         Client::new(&self.url, component)
+    }
+
+    /// Waits until the stamps of all views are known, and the views are above them: a client that lists from then on and continues
+    /// from there gets nothing twice.
+    pub async fn settled(&self, server: &ApiServer) {
+        let mut views = Vec::new();
+        until!({
+            let caches = self.admin().json("/caches").await;
+            let stores = caches["stores"].as_array().unwrap().clone();
+            let of = |store: &Value| {
+                let views = store["views"].as_array().unwrap().clone();
+                let path = store["path"].as_str().unwrap().to_owned();
+                views.into_iter().map(move |view| (path.clone(), view))
+            };
+            views = stores.iter().flat_map(of).collect();
+            views.iter().all(|(_, view)| view["stamp"].is_string())
+        });
+        server.store().advance();
+        let newest = server.store().revision();
+        for (path, view) in views {
+            let client = self.client(view["component"].as_str().unwrap());
+            let answer = client.get(&format!("{path}?resourceVersion={newest}")).await;
+            assert_eq!(answer.status, 200, "{path}");
+        }
     }
 
     /// A client of the admin port.

@@ -45,9 +45,8 @@ const PLACES: &[Place] = &[
         "spawn_blocking",
         &[
             "process/src/files.rs",
-            // A bounded number of threads for the watch cache.
+            // Two threads for the watch cache: one reads, one writes.
             "store/src/disk/cache.rs",
-            "store/src/disk/cluster.rs",
             // Work of the processor.
             "runtime/src/module/load.rs",
             "src/modules.rs",

@@ -31,6 +31,9 @@ pub struct Child<'a> {
     pub has_environment: bool,
 }
 
+/// The exit code of a child that failed for what its machine lacks, and not for its input: `EX_TEMPFAIL` of sysexits.h.
+pub(crate) const MACHINE: u8 = 75;
+
 /// What the kernel allows a child.
 #[derive(Debug, Clone, Copy)]
 pub struct ChildLimits {
@@ -96,9 +99,19 @@ impl Child<'_> {
         let status = status.map_err(ChildFailure::Process)?;
         match status.code() {
             Some(0) => Ok(()),
-            None if message.contains(OUT_OF_MEMORY) => Err(ChildFailure::Memory),
-            Some(_) if !message.is_empty() => Err(ChildFailure::Refused(one_line(&message, MAX_ERROR))),
-            _ => Err(ChildFailure::Stopped(one_line(&format!("{status} {message}"), MAX_ERROR))),
+            code => Err(ChildFailure::of(code, &message, &status.to_string())),
+        }
+    }
+}
+
+impl ChildFailure {
+    /// Why a child ended with this exit code, or with none, and this text on its standard error.
+    fn of(code: Option<i32>, message: &str, status: &str) -> Self {
+        match code {
+            None if message.contains(OUT_OF_MEMORY) => Self::Memory,
+            Some(code) if code == i32::from(MACHINE) => Self::Process(io::Error::other(one_line(message, MAX_ERROR))),
+            Some(_) if !message.is_empty() => Self::Refused(one_line(message, MAX_ERROR)),
+            _ => Self::Stopped(one_line(&format!("{status} {message}"), MAX_ERROR)),
         }
     }
 }
@@ -124,5 +137,20 @@ impl ChildLimits {
         // Older kernels have no such file.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_fails_for_its_input_or_for_its_machine() {
+        let of = |code, message| format!("{:?}", ChildFailure::of(code, message, "exit status"));
+        assert_eq!(of(Some(1), "no filter"), r#"Refused("no filter")"#);
+        assert!(of(Some(i32::from(MACHINE)), "the disk is full").starts_with("Process(Custom"));
+        assert_eq!(of(Some(1), ""), r#"Stopped("exit status ")"#);
+        assert!(of(None, "killed").starts_with("Stopped"));
+        assert_eq!(of(None, OUT_OF_MEMORY), "Memory");
     }
 }

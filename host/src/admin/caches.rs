@@ -96,6 +96,7 @@ fn view(component: &str, view: &View) -> Value {
         "component": component,
         "chainVersion": status.chain.map(|version| version.to_string()),
         "resourceVersion": status.version.to_string(),
+        "stamp": status.stamp.map(|version| version.to_string()),
         "clients": status.watches,
         "hidden": status.hidden,
         "edited": status.edited,

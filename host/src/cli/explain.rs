@@ -4,9 +4,11 @@
 mod object;
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use http::{Method, Request, Uri};
 use kube::Client;
+use kube::config::AuthInfo;
 use serde_json::Value;
 
 use self::object::ObjectPath;
@@ -20,6 +22,8 @@ use weir_kube::{RequestInfo, VerbClass};
 use weir_process::WatchedFiles;
 use weir_upstream::{ServerSource, error_report};
 
+/// How long the daemon may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Where a pod has the token of its service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
@@ -86,6 +90,8 @@ async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Res
 struct AdminPort {
     client: Client,
     address: String,
+    /// Whose credential is sent.
+    credential: String,
 }
 
 impl AdminPort {
@@ -97,6 +103,9 @@ impl AdminPort {
             .parse()
             .map_err(|error| CommandError::invalid("--admin-address", format!("{address}: {error}")))?;
         let mut config = kube::Config::new(url.clone());
+        // An answer that asks for patience is the answer.
+        config.default_retry = false;
+        let credential;
         let pod_token = || Some(POD_TOKEN.into()).filter(|file: &std::path::PathBuf| file.exists());
         match (&flags.token_file, &flags.site.kubeconfig) {
             (None, Some(file)) => {
@@ -104,28 +113,39 @@ impl AdminPort {
                 let loaded = ServerSource::Kubeconfig(file.clone()).load(&WatchedFiles::default()).await;
                 config.auth_info = loaded.map_err(|error| invalid(error_report(&error)))?.config.auth_info;
                 let has_token = config.auth_info.token.is_some();
-                if !has_token && config.auth_info.client_certificate_data.is_some() {
+                let AuthInfo { client_certificate_data, client_certificate, .. } = &config.auth_info;
+                if !has_token && (client_certificate_data.is_some() || client_certificate.is_some()) {
                     return Err(invalid(
                         "its user has a client certificate, which cannot be sent to the admin port: give --token-file, or --node to \
                          explain without the daemon"
                             .to_owned(),
                     ));
                 }
+                credential = format!("the credential of {}", file.display());
             }
             (file, _) => {
                 let file = file.clone().or_else(pod_token);
+                credential = match &file {
+                    Some(file) => format!("the token in {}", file.display()),
+                    None => "no credential but the uid".to_owned(),
+                };
                 config.auth_info.token_file = file.map(|file| file.display().to_string());
             }
         }
         let client = Client::try_from(config).map_err(|error| CommandError::invalid(&address, error_report(&error)))?;
-        Ok(Self { client, address })
+        Ok(Self { client, address, credential })
     }
 
     async fn get(&self, path: &str) -> Result<Value, CommandError> {
         let failed = |reason: String| CommandError::invalid(format!("the daemon at {}", self.address), reason);
         let request = Request::get(path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
-        match self.client.request(request).await {
+        let answer = tokio::time::timeout(TIMEOUT, self.client.request(request)).await;
+        match answer.map_err(|_| failed(format!("no answer within {TIMEOUT:?}")))? {
             Ok(found) => Ok(found),
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
+                let reason = format!("{} (asked with {})", status.message.trim(), self.credential);
+                Err(CommandError::invalid(path_of(path), reason))
+            }
             // The daemon's own messages are plain text.
             Err(kube::Error::Api(status)) => Err(CommandError::invalid(path_of(path), status.message.trim())),
             Err(error) => Err(failed(error_report(&error))),

@@ -1,6 +1,5 @@
 //! The errors of codecs.
 
-use weir_document::Document;
 use weir_document::json::SplitError;
 use weir_runtime::Failure;
 
@@ -27,8 +26,8 @@ pub(crate) enum CodecError {
 /// A reason why outcomes cannot be encoded.
 #[derive(Debug)]
 pub(crate) enum EncodeError {
-    /// A filter with policy Fail failed on this object.
-    Filter(Failure, Box<Document>),
+    /// A filter with policy Fail failed on an object.
+    Filter(Failure),
     /// The object's bytes are malformed.
     Codec(CodecError),
 }

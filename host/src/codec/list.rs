@@ -151,14 +151,6 @@ enum ListJoiner {
     Protobuf(protobuf::Joiner),
 }
 
-/// An encoded batch.
-pub(crate) struct EncodedBatch {
-    /// The bytes for the client.
-    pub(crate) chunks: Vec<Bytes>,
-    /// The objects that filters hid.
-    pub(crate) hidden: Vec<Document>,
-}
-
 impl ListEncoder {
     /// Starts a list.
     pub(crate) fn new(encoding: Encoding, transform: Transform) -> Self {
@@ -190,8 +182,8 @@ impl ListEncoder {
     ///
     /// # Errors
     /// An outcome is a failure, or an item is malformed.
-    pub(crate) fn items(&mut self, items: &ItemBatch, outcomes: Vec<Outcome>) -> Result<EncodedBatch, EncodeError> {
-        let (mut written, mut hidden) = (Vec::with_capacity(outcomes.len()), Vec::new());
+    pub(crate) fn items(&mut self, items: &ItemBatch, outcomes: Vec<Outcome>) -> Result<Vec<Bytes>, EncodeError> {
+        let mut written = Vec::with_capacity(outcomes.len());
         for (index, outcome) in outcomes.into_iter().enumerate() {
             written.push(match (outcome, self.metadata) {
                 (Outcome::Unchanged, None) => json::ItemOutcome::Keep,
@@ -202,21 +194,15 @@ impl ListEncoder {
                 (Outcome::Edited(bytes), Some(version)) => {
                     json::ItemOutcome::Edit(items.edited(bytes)?.only_metadata(&partial(version))?)
                 }
-                (Outcome::Hidden, _) => {
-                    hidden.push(items.document(index)?);
-                    json::ItemOutcome::Drop
-                }
-                (Outcome::Failed(failure), _) => {
-                    return Err(EncodeError::Filter(failure, Box::new(items.document(index)?)));
-                }
+                (Outcome::Hidden, _) => json::ItemOutcome::Drop,
+                (Outcome::Failed(failure), _) => return Err(EncodeError::Filter(failure)),
             });
         }
-        let chunks = match &mut self.joiner {
+        Ok(match &mut self.joiner {
             ListJoiner::Json(joiner) => merged(joiner.push(&items.batch, written)?, items.batch.bytes.len()),
             // The caller copies these together, because it buffers them until the end.
             ListJoiner::Protobuf(joiner) => joiner.push(&items.batch, written)?,
-        };
-        Ok(EncodedBatch { chunks, hidden })
+        })
     }
 
     /// Encodes the last piece.

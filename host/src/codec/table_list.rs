@@ -96,12 +96,12 @@ impl TableListCodec {
         Ok(None)
     }
 
-    /// Encodes rows, given one outcome for each, and returns the hidden objects.
+    /// Encodes rows, given one outcome for each.
     ///
     /// # Errors
     /// An outcome is a failure, or an object is malformed.
-    pub(crate) fn rows(&mut self, rows: RowBatch, outcomes: Vec<Outcome>) -> Result<Vec<Document>, EncodeError> {
-        let (mut written, mut hidden) = (Vec::with_capacity(outcomes.len()), Vec::new());
+    pub(crate) fn rows(&mut self, rows: RowBatch, outcomes: Vec<Outcome>) -> Result<(), EncodeError> {
+        let mut written = Vec::with_capacity(outcomes.len());
         for ((document, object), outcome) in rows.rows.into_iter().zip(outcomes) {
             written.push(match outcome {
                 Outcome::Unchanged => {
@@ -114,15 +114,12 @@ impl TableListCodec {
                     self.edited = true;
                     json::ItemOutcome::Drop
                 }
-                Outcome::Hidden => {
-                    hidden.push(object);
-                    json::ItemOutcome::Drop
-                }
-                Outcome::Failed(failure) => return Err(EncodeError::Filter(failure, Box::new(object))),
+                Outcome::Hidden => json::ItemOutcome::Drop,
+                Outcome::Failed(failure) => return Err(EncodeError::Filter(failure)),
             });
         }
         self.table.extend(self.joiner.push(&rows.batch, written)?);
-        Ok(hidden)
+        Ok(())
     }
 
     /// The metadata of the Table. It is complete at the end.

@@ -39,7 +39,7 @@ pub(super) enum AbortError {
     /// The client has not read what it has got.
     #[error("the client does not read the response")]
     NotRead,
-    /// Filters now match the resource of a forwarded watch. The client must list again.
+    /// Filters now match the resource of a forwarded watch. Its client goes on with another one.
     #[error("filters now match the resource of this watch")]
     NowFiltered,
     /// The daemon is stopping.

@@ -78,11 +78,6 @@ impl Account {
     fn owner(&self) -> Arc<str> {
         hash_of("owner", &[&self.user, &self.uid]).into()
     }
-
-    /// A hash of user, uid and pod: equal for each renewal of the token of one client.
-    fn instance(&self) -> Arc<str> {
-        hash_of("instance", &[&self.user, &self.uid, &self.pod]).into()
-    }
 }
 
 impl Caller {
@@ -164,14 +159,6 @@ impl Caller {
             (_, Some(token)) if self.0.impersonates => hash_of("impersonates", &[token]).into(),
             (Some(account), _) => account.owner(),
             (None, _) => self.0.key.clone(),
-        }
-    }
-
-    /// The client across renewals of its token, if the API server named its account; else exactly this credential.
-    pub(super) fn instance(&self) -> Arc<str> {
-        match self.account() {
-            Some(account) if !self.0.impersonates => account.instance(),
-            _ => self.0.key.clone(),
         }
     }
 

@@ -1,16 +1,18 @@
 //! Explains what a client component sees of an object, and why: `/explain` on the admin port.
 //!
-//! The caller needs its own permission to read the object, as at the plain port: its token, or as a process of the node with the
-//! right uid the node credential. Whoever has it may read the object at the API server, where no filter hides it, so the
-//! explanation reveals nothing else of it. What filters looked up is part of it: that are resources which every node may read.
+//! The caller needs its own permission to read the object, by itself or in a list as client components do, as at the plain port: its
+//! token, or as a process of the node with the right uid the node credential. It may then read the object at the API server, where
+//! no filter hides it, so the explanation reveals nothing else of it. What filters looked up is part of it: that are resources which
+//! every node may read.
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use serde_json::Value;
 use weir_document::Document;
-use weir_kube::{Encoding, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, Query, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::Serving;
 use weir_store::StoreKey;
 use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamError, error_report, no_request_body};
@@ -20,8 +22,9 @@ use super::credential::Caller;
 use super::respond::StatusError;
 use super::response::get::LIMIT;
 use super::server::listener::Peer;
-use crate::codec::ObjectType;
+use crate::codec::list::{ListDecoder, ListPiece};
 use crate::codec::object::EncodedObject;
+use crate::codec::{CodecError, ObjectType};
 use crate::connections::Connection;
 use crate::explanation::Subject;
 use crate::view::{Shown, ViewOutcome};
@@ -68,6 +71,17 @@ impl From<StatusError> for ExplainError {
 }
 
 impl ExplainError {
+    /// Says what the caller needs.
+    fn with_hint(self, object: &ResourceRequest) -> Self {
+        let resource = &object.resource;
+        let needs = format!(
+            "{}; an explanation needs the right to get or list {resource}: bind the caller to a role that has it, or run weir explain \
+             with --node and an administrator's kubeconfig",
+            self.message
+        );
+        Self { message: needs, ..self }
+    }
+
     fn bad_request(message: impl Into<String>) -> Self {
         Self { code: StatusCode::BAD_REQUEST, message: message.into() }
     }
@@ -126,12 +140,19 @@ impl Proxy {
         component: &str,
     ) -> Result<Source, ExplainError> {
         // Who may not read gets the API server's own answer, or hears since when there is none.
-        let permit = match self.reviewed(caller, component, parsed).await {
-            Err(_) if self.upstream.is_failing() => None,
-            reviewed => reviewed?,
-        };
+        let listed = list_of(object);
+        let mut permit = None;
+        for asked in [Some(parsed), listed.as_ref()].into_iter().flatten() {
+            permit = match self.reviewed(caller, component, asked).await {
+                Err(_) if self.upstream.is_failing() => None,
+                reviewed => reviewed?,
+            };
+            if permit.is_some() {
+                break;
+            }
+        }
         if let (Some(views), Some(permit)) = (&self.views, permit)
-            && let Some((view, shown)) = views.showing(component, &permit)
+            && let Some((view, shown)) = views.showing(component, permit.reader(), object)
         {
             let snapshot = view.snapshot();
             let key = StoreKey::new(
@@ -152,7 +173,17 @@ impl Proxy {
                 });
             }
         }
-        let document = self.read_upstream(caller, object).await?;
+        let document = match self.read_upstream(caller, object).await {
+            // Who may list objects of the resource, as its client components do, may read each.
+            Err(refused) if refused.code == StatusCode::FORBIDDEN => {
+                let found = match &listed {
+                    Some(list) => self.list_upstream(caller, object, list).await?,
+                    None => None,
+                };
+                found.ok_or_else(|| refused.with_hint(object))?
+            }
+            read => read?,
+        };
         Ok(Source { document, read_from: "API server", sent: None })
     }
 
@@ -161,6 +192,46 @@ impl Proxy {
         let invalid = |reason: String| ExplainError::from(StatusError::InvalidResponse(reason));
         let path = object.object_path(object.namespace.as_deref(), name);
         let path = path.ok_or_else(|| ExplainError::bad_request("the name is no part of a path"))?;
+        let bytes = self.get_upstream(caller, object, path).await?;
+        let decoded = EncodedObject::decode(Encoding::Json, Transform::None, bytes);
+        let decoded = decoded.map_err(|error| invalid(error_report(&error)))?;
+        let decoded = decoded.ok_or_else(|| invalid("it is not an object".to_owned()))?;
+        let typed = decoded.typed(&ObjectType::of(object)).map_err(|error| invalid(error_report(&error)))?;
+        Ok(typed.document().clone())
+    }
+
+    /// Reads the object by a list that selects it; `None` if the caller may not list either.
+    async fn list_upstream(
+        &self,
+        caller: &Caller,
+        object: &ResourceRequest,
+        list: &RequestInfo,
+    ) -> Result<Option<Document>, ExplainError> {
+        let bytes = match self.get_upstream(caller, object, list.forward.clone()).await {
+            Err(error) if error.code == StatusCode::FORBIDDEN => return Ok(None),
+            read => read?,
+        };
+        let invalid = |error: CodecError| ExplainError::from(StatusError::InvalidResponse(error_report(&error)));
+        let mut decoder = ListDecoder::new(Encoding::Json, ObjectType::of(object), object.api_version(), LIMIT);
+        decoder.push(bytes);
+        decoder.finish();
+        while let Some(piece) = decoder.next().map_err(invalid)? {
+            if let ListPiece::Items(items) = piece
+                && let Some(found) = items.documents().map_err(invalid)?.pop()
+            {
+                return Ok(Some(found));
+            }
+        }
+        let name = object.name.clone().unwrap_or_default();
+        Err(StatusError::NotFound { resource: object.resource.clone(), name }.into())
+    }
+
+    async fn get_upstream(
+        &self,
+        caller: &Caller,
+        object: &ResourceRequest,
+        path: PathAndQuery,
+    ) -> Result<Bytes, ExplainError> {
         let mut sent = caller.headers().clone();
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let answered_by = self.resource_answered_by(object);
@@ -174,12 +245,15 @@ impl Proxy {
         if !parts.status.is_success() {
             return Err(ExplainError { code: parts.status, message: message(&bytes, parts.status) });
         }
-        let decoded = EncodedObject::decode(Encoding::Json, Transform::None, bytes);
-        let decoded = decoded.map_err(|error| invalid(error_report(&error)))?;
-        let decoded = decoded.ok_or_else(|| invalid("it is not an object".to_owned()))?;
-        let typed = decoded.typed(&ObjectType::of(object)).map_err(|error| invalid(error_report(&error)))?;
-        Ok(typed.document().clone())
+        Ok(bytes)
     }
+}
+
+/// A list that selects one object by its name.
+fn list_of(object: &ResourceRequest) -> Option<RequestInfo> {
+    let name = object.name.as_deref()?;
+    let path = Query::default().with("fieldSelector", &format!("metadata.name={name}")).on(&object.collection)?;
+    RequestInfo::parse(&Method::GET, &Uri::from(path)).ok()
 }
 
 /// The message of a Status of the API server.

@@ -167,7 +167,7 @@ pub(super) enum StatusError {
         /// The version of the view.
         current: u64,
     },
-    /// 410: the client must list again, because the filters or the values that they look up have changed.
+    /// 410: the client must list again, because what it holds is not known.
     #[error("too old resource version: {0}; list again")]
     Expired(&'static str),
 }

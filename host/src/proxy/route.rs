@@ -4,8 +4,9 @@
 //! `--start-wait`, and get 503 afterwards. Weir never forwards them unfiltered.
 
 use http::Method;
-use weir_kube::{RequestInfo, ResourceRequest, VerbClass};
-use weir_runtime::{Chain, Serving};
+use weir_document::Document;
+use weir_kube::{GroupResource, RequestInfo, ResourceRequest, VerbClass};
+use weir_runtime::{Chain, ChainVersion, Outcome, Serving};
 
 use super::Proxy;
 use super::respond::StatusError;
@@ -18,6 +19,53 @@ pub(super) enum Route {
     Read { resource: ResourceRequest, chain: Chain },
     /// A write. The chain decides whether it is safe, and filters the objects in its response.
     Write { resource: ResourceRequest, chain: Chain },
+}
+
+/// The filters of a read, and the version of what they show.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct Filtering {
+    /// `None` filters nothing.
+    chain: Option<Chain>,
+    version: ChainVersion,
+}
+
+impl Filtering {
+    /// The filters of this chain, as it is now.
+    pub(in crate::proxy) fn of(chain: Option<Chain>) -> Self {
+        Self { version: chain.as_ref().map_or(ChainVersion::UNFILTERED, Chain::version), chain }
+    }
+
+    /// The chain.
+    pub(in crate::proxy) fn chain(&self) -> Option<&Chain> {
+        self.chain.as_ref()
+    }
+
+    /// The version of what they show, as it was when they were taken.
+    pub(in crate::proxy) fn version(&self) -> ChainVersion {
+        self.version
+    }
+
+    /// The same as views have it, which have no chain where nothing is filtered.
+    pub(in crate::proxy) fn of_views(&self) -> ChainVersion {
+        self.chain.as_ref().map_or(ChainVersion::UNFILTERED, |_| self.version)
+    }
+
+    /// Whether these are the same filters, whatever they look up.
+    pub(in crate::proxy) fn are_those(&self, chain: Option<&Chain>) -> bool {
+        match (&self.chain, chain) {
+            (Some(one), Some(other)) => one.same_filters(other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// One outcome for each object.
+    pub(in crate::proxy) async fn run(&self, documents: Vec<Document>) -> Vec<Outcome> {
+        match &self.chain {
+            Some(chain) => chain.run(documents).await,
+            None => vec![Outcome::Unchanged; documents.len()],
+        }
+    }
 }
 
 impl Proxy {
@@ -77,6 +125,26 @@ impl Proxy {
             }
         };
         tokio::time::timeout(self.start_wait, waited).await.ok().flatten().ok_or(StatusError::Starting)
+    }
+
+    /// The filters in force for a component and a resource.
+    pub(super) fn filtering(&self, component: &str, resource: &GroupResource) -> Filtering {
+        match &*self.serving.borrow() {
+            Serving::Live(set) => match set.chain(component, resource, VerbClass::Read) {
+                Some(chain) => Filtering::of(Some(chain)),
+                None => Filtering { chain: None, version: set.unfiltered_since(component, resource) },
+            },
+            Serving::Unknown | Serving::Pending(_) => Filtering::of(None),
+        }
+    }
+
+    /// Whether a client of this component may hold what filters have made of a resource.
+    pub(super) fn has_filtered(&self, component: &str, resource: &GroupResource) -> bool {
+        match &*self.serving.borrow() {
+            Serving::Live(set) => set.has_filtered(component, resource),
+            // What a former process has filtered is not read yet.
+            Serving::Unknown | Serving::Pending(_) => true,
+        }
     }
 
     /// Whether the active filter set matches reads of a resource by a component; false before the first set.

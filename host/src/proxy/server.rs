@@ -7,7 +7,6 @@ pub(super) mod certificate_info;
 pub(super) mod client_certificate;
 pub(super) mod client_trust;
 mod client_verifier;
-pub(super) mod connection_lists;
 pub(super) mod drain;
 pub(super) mod head_guard;
 pub(super) mod listener;

@@ -8,7 +8,7 @@ mod remembered;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::{HeaderValue, Method, Response, Version};
+use http::{HeaderValue, Method, Response};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
@@ -28,12 +28,12 @@ use super::response::object_memory::ObjectRead;
 use super::response::read::{ReadParts, ReadRequest};
 use super::response::write::WriteRequest;
 use super::response::{cached, forward, get, list, token_request, watch};
-use super::route::Route;
+use super::route::{Filtering, Route};
 use super::server::listener::Peer;
 use super::websocket::WebSocketWatch;
 use super::websocket::handshake::Handshake;
 use super::{Proxy, headers};
-use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, client_component};
+use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, VerbClass, client_component};
 use weir_upstream::RequestBody;
 
 /// How long a response waits for the answer whose credential its request has. Both are asked for at the same time.
@@ -124,11 +124,7 @@ impl Proxy {
         let RequestContext { parsed, component, caller, .. } = &context;
         tracing::debug!(method = %request.method(), path = %parsed.forward, component, identity = ?caller.identity(), "request");
         let cacheable = self.cacheable(&request, parsed, component, caller, &peer, started);
-        let response = self.respond_cached_or_upstream(request, context, peer, started, cacheable.as_ref()).await;
-        if let Some(cacheable) = cacheable {
-            cacheable.note_list(response.status());
-        }
-        response
+        self.respond_cached_or_upstream(request, context, peer, started, cacheable.as_ref()).await
     }
 
     /// The same. A view may answer what is `cacheable`.
@@ -163,11 +159,8 @@ impl Proxy {
                 return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding));
             }
         };
-        if keys_its_client(&parsed, &route) {
-            self.know(&caller).await;
-        }
         // Whether the API server accepts a credential is another question than this one, which it may answer to everybody.
-        let (asker, asks) = (caller.clone(), remembered.is_some());
+        let (asker, asks) = (caller.clone(), remembered.is_some() || self.is_cached_collection(&parsed, &component));
         let known = async {
             if asks {
                 let _ = timeout(KNOWN, self.know(&asker)).await;
@@ -237,7 +230,6 @@ impl Proxy {
             client: peer.address.ip(),
             started,
             close: peer.connection.close().clone(),
-            lists: (request.version() == Version::HTTP_2).then(|| peer.lists.clone()),
         };
         (*request.method() == Method::GET && views.serve(component, resource)).then(|| Arc::new(cacheable()))
     }
@@ -254,11 +246,24 @@ impl Proxy {
         let RequestContext { parsed, upgrade, component, caller, route } = context;
         match route {
             Route::Forward => {
+                let read = self.read_to_filter(&request, &parsed, &component, &caller, &peer);
+                // A client that continues may hold what filters have made that are no longer there.
+                if let Some(read) = read.as_ref().filter(|read| self.continues_filtered(read)) {
+                    return self.respond_to_read(read.clone(), started, None).await;
+                }
                 let asks_token = self.views.is_some() && token_request::is_token_request(&request, &parsed);
                 let forward = ForwardRequest { request, upgrade, parsed, caller, component: &component, peer: &peer };
-                match asks_token {
+                let response = match asks_token {
                     true => token_request::respond(self, forward, started).await,
                     false => forward::forward(self, forward, started).await,
+                };
+                match read.filter(|read| self.is_filtered_now(&read.component, &read.resource)) {
+                    // A filter has begun to match: nothing of after that leaves unfiltered.
+                    Some(mut read) if response.status().is_success() => {
+                        read.take_filters(self);
+                        self.respond_to_read(read, started, None).await
+                    }
+                    _ => response,
                 }
             }
             Route::Write { resource, chain } => {
@@ -269,8 +274,9 @@ impl Proxy {
                 let compress = self.compression.is_for(peer.address.ip());
                 let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
                 let RequestInfo { forward: path, query, .. } = parsed;
+                let filtering = Filtering::of(Some(chain));
                 let read = ReadRequest::new(ReadParts {
-                    chain,
+                    filtering,
                     component,
                     caller,
                     method,
@@ -288,6 +294,49 @@ impl Proxy {
                 self.respond_to_read(read, started, object).await
             }
         }
+    }
+
+    /// Whether a request lists or watches what views serve: its permission is kept for the account of its client.
+    fn is_cached_collection(&self, parsed: &RequestInfo, component: &str) -> bool {
+        let is_collection = |resource: &&ResourceRequest| matches!(resource.verb, Verb::List | Verb::Watch);
+        let (views, resource) = (self.views.as_ref(), parsed.resource().filter(is_collection));
+        views.zip(resource).is_some_and(|(views, resource)| views.serve(component, resource))
+    }
+
+    /// A get, list or watch that no filter matches, as one that filters match would be sent; `None` for other requests.
+    fn read_to_filter(
+        &self,
+        request: &http::Request<RequestBody>,
+        parsed: &RequestInfo,
+        component: &str,
+        caller: &Caller,
+        peer: &Peer,
+    ) -> Option<ReadRequest> {
+        let is_read = |resource: &&ResourceRequest| resource.verb_class() == Some(VerbClass::Read);
+        let resource = parsed.resource().filter(is_read).filter(|_| *request.method() == Method::GET)?;
+        Some(ReadRequest::new(ReadParts {
+            filtering: self.filtering(component, &resource.resource),
+            component: component.to_owned(),
+            caller: caller.clone(),
+            method: Method::GET,
+            version: request.version(),
+            headers: request.headers().clone(),
+            path: parsed.forward.clone(),
+            query: parsed.query.clone(),
+            resource: resource.clone(),
+            compress: self.compression.is_for(peer.address.ip()),
+        }))
+    }
+
+    /// Whether a watch that no filter matches continues from what filters may have made.
+    fn continues_filtered(&self, read: &ReadRequest) -> bool {
+        let resource = &read.resource.resource;
+        let version = read.query.first("resourceVersion").unwrap_or_default();
+        read.resource.verb == Verb::Watch
+            && !read.is_table()
+            && watch::continues(&read.query)
+            && self.has_filtered(&read.component, resource)
+            && (read.is_of_views(self) || !self.chain_stamps.covers(read.filtering.version(), resource, version))
     }
 
     /// Parses a request, and selects its credential and its route. Removes the hop-by-hop headers before it decides anything
@@ -348,10 +397,4 @@ impl Proxy {
         };
         meter.attach(response)
     }
-}
-
-/// Whether what is remembered of the client is kept by its account: of lists and watches, and of what filters match.
-fn keys_its_client(parsed: &RequestInfo, route: &Route) -> bool {
-    let is_collection = |resource: &ResourceRequest| matches!(resource.verb, Verb::List | Verb::Watch);
-    matches!(route, Route::Read { .. }) || parsed.resource().is_some_and(is_collection)
 }

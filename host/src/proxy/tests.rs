@@ -16,6 +16,7 @@ mod tls;
 mod types;
 mod versions;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -164,6 +165,32 @@ impl ProxyFixture {
         EventReader { body: response.into_body(), rest: Vec::new() }
     }
 
+    /// Waits until the stamps of all views are known, and the newest version is above them: from then on a client that continues
+    /// from it gets nothing twice.
+    async fn settle(&self, list: &str) -> Value {
+        let views = self.caches.views.as_ref().unwrap();
+        for _ in 0..2000 {
+            let (status, listed) = self.json(list).await;
+            assert_eq!(status, StatusCode::OK, "{listed}");
+            let stores = views.status();
+            let mut open = stores.iter().flat_map(|store| &store.views);
+            if open.all(|(_, view)| view.unanswered_change().is_none()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.service("settled", "ClusterIP");
+        self.server.store().delete("v1", "Service", "default", "settled").unwrap();
+        let newest = self.server.store().revision();
+        loop {
+            let (_, listed) = self.json(list).await;
+            if version(&listed).parse::<u64>().unwrap() >= newest {
+                return listed;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     fn service(&self, name: &str, kind: &str) {
         self.server
             .store()
@@ -189,13 +216,37 @@ impl EventReader {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap());
+                let event: Value = serde_json::from_slice(&line).unwrap();
+                // See `settle`.
+                if event["object"]["metadata"]["name"] != "settled" {
+                    return Some(event);
+                }
+                continue;
             }
             let frame =
                 tokio::time::timeout(Duration::from_secs(20), self.body.frame()).await.expect("an event in time");
             match frame {
                 Some(frame) => self.rest.extend_from_slice(frame.unwrap().data_ref().unwrap()),
                 None => return None,
+            }
+        }
+    }
+
+    /// What a client holds after the events up to a version, by name.
+    async fn held(&mut self, held: &[&str], until: u64) -> Vec<String> {
+        let mut held: BTreeSet<String> = held.iter().map(|name| (*name).to_owned()).collect();
+        loop {
+            let event = self.next().await.expect("an event");
+            let metadata = &event["object"]["metadata"];
+            let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+            match event["type"].as_str().unwrap() {
+                "DELETED" => drop(held.remove(&name)),
+                "ADDED" | "MODIFIED" => drop(held.insert(name)),
+                "BOOKMARK" if version(&event["object"]).parse::<u64>().unwrap() >= until => {
+                    return held.into_iter().collect();
+                }
+                "BOOKMARK" => {}
+                _ => panic!("{event}"),
             }
         }
     }

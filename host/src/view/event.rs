@@ -8,45 +8,36 @@ use weir_document::json::{self, EventType};
 use weir_document::protobuf::{self, Envelope};
 use weir_document::{Document, Error, TypeMeta};
 use weir_kube::{Encoding, Transform};
-use weir_store::StoreKey;
 use weir_store::cache::ObjectFormat;
+use weir_view::Selector;
 
-use super::object::{ViewObject, ViewOutcome};
+use super::object::ViewObject;
 use super::request_selector::RequestSelector;
 use super::watch_memory::WatchMemory;
 use crate::codec::object::partial;
 
-/// Why a view changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// An event of the API server.
-    Upstream,
-    /// The chain's outcome changed without an event. Clients that continue at or before this version may lack it.
-    Refiltered {
-        /// The highest version that any client had got of the resource.
-        stamp: u64,
-    },
-}
-
 /// One change of one object of a view, or of the view's version alone.
+pub(crate) type ViewEvent = weir_view::Event<ViewObject>;
+
+/// What all watches that send an event share.
 #[derive(Debug)]
-pub(crate) struct ViewEvent {
-    /// The version that the view had reached before.
-    pub(crate) previous: u64,
-    /// The version that the view has reached with this event.
-    pub(crate) version: u64,
-    /// Why.
-    pub(crate) cause: Cause,
-    /// The object before; `None` if it did not exist.
-    pub(crate) old: Option<Arc<ViewObject>>,
-    /// The object after; `None` if it does not exist.
-    pub(crate) new: Option<Arc<ViewObject>>,
+pub(crate) struct EventMemo {
     /// The encoded events without a transform: ADDED, MODIFIED and DELETED, in JSON and in protobuf.
     encoded: [OnceLock<Bytes>; 6],
     /// Counts the bytes of `encoded`.
     frames: FrameBytes,
     /// Which states the selectors of watches match, by selector; 0 if that was not evaluated yet.
     selected: [AtomicU8; MAX_SELECTORS],
+}
+
+/// What a watch selects.
+pub(crate) struct WatchSelector<'a> {
+    /// The format of the objects.
+    pub(crate) format: &'a ObjectFormat,
+    /// The selector.
+    pub(crate) selector: &'a RequestSelector,
+    /// Its index among those whose verdicts events remember.
+    pub(crate) index: Option<usize>,
 }
 
 /// The most selectors whose verdicts events remember. Watches with further selectors evaluate them for themselves.
@@ -107,121 +98,101 @@ impl Drop for CountedBytes {
     }
 }
 
-impl ViewEvent {
-    pub(super) fn new(
-        previous: u64,
-        version: u64,
-        cause: Cause,
-        old: Option<Arc<ViewObject>>,
-        new: Option<Arc<ViewObject>>,
-        frames: &FrameBytes,
-    ) -> Self {
+impl EventMemo {
+    pub(super) fn new(frames: &FrameBytes) -> Self {
         let (encoded, selected) = Default::default();
-        let frames = frames.clone();
-        Self { previous, version, cause, old, new, encoded, frames, selected }
+        Self { encoded, frames: frames.clone(), selected }
     }
 
-    /// Which of the old and the new object a selector matches. `index` is that of the watch's selector.
-    pub(crate) fn selected(
+    /// What was encoded for another watch, or is for this one. Only events without a transform are kept.
+    fn encoded(
         &self,
-        format: &ObjectFormat,
-        selector: &RequestSelector,
-        index: Option<usize>,
-    ) -> (bool, bool) {
-        if selector.is_everything() {
-            return (true, true);
+        event_type: EventType,
+        encoding: Encoding,
+        encode: impl FnOnce() -> Result<Bytes, Error>,
+    ) -> Result<Bytes, Error> {
+        let index = match event_type {
+            EventType::Added => 0,
+            EventType::Modified => 1,
+            _ => 2,
+        };
+        let Some(slot) = self.encoded.get(index + if encoding == Encoding::Json { 0 } else { 3 }) else {
+            return encode();
+        };
+        if let Some(bytes) = slot.get() {
+            return Ok(bytes.clone());
         }
-        let slot = index.and_then(|index| self.selected.get(index));
+        let bytes = encode()?;
+        let kept = slot.get_or_init(|| {
+            self.frames.add(bytes.len());
+            bytes
+        });
+        Ok(kept.clone())
+    }
+}
+
+impl Selector<ViewObject> for WatchSelector<'_> {
+    fn matches(&self, object: &ViewObject) -> bool {
+        self.selector.matches(self.format, &object.source)
+    }
+
+    fn of_event(&self, event: &ViewEvent) -> (bool, bool) {
+        if self.selector.is_everything() {
+            return (event.old.is_some(), event.new.is_some());
+        }
+        let slot = self.index.and_then(|index| event.memo.selected.get(index));
         if let Some(known) = slot.map(|slot| slot.load(Ordering::Relaxed)).filter(|known| known & EVALUATED != 0) {
             return (known & OLD != 0, known & NEW != 0);
         }
-        let matches = |object: &Option<Arc<ViewObject>>| {
-            object.as_ref().is_some_and(|object| selector.matches(format, &object.source))
-        };
-        let (old, new) = (matches(&self.old), matches(&self.new));
+        let matches = |object: &Option<Arc<ViewObject>>| object.as_ref().is_some_and(|object| self.matches(object));
+        let (old, new) = (matches(&event.old), matches(&event.new));
         if let Some(slot) = slot {
             let bits = EVALUATED | if old { OLD } else { 0 } | if new { NEW } else { 0 };
             slot.store(bits, Ordering::Relaxed);
         }
         (old, new)
     }
+}
 
-    /// The key of the changed object; `None` if only the version moved.
-    pub(crate) fn key(&self) -> Option<&StoreKey> {
-        self.new.as_ref().or(self.old.as_ref()).map(|object| &object.source.key)
-    }
+/// An event of a watch, before it is encoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EncodedAs<'a> {
+    /// Its type.
+    pub(crate) event_type: EventType,
+    /// The object that it carries.
+    pub(crate) object: &'a ViewObject,
+    /// The resourceVersion that it has there; `None`: its own.
+    pub(crate) version: Option<u64>,
+    /// The event of the view that it is made of.
+    pub(crate) event: Option<&'a ViewEvent>,
+}
 
-    /// Whether the object has another outcome at the resourceVersion that clients hold.
-    pub(crate) fn keeps_version(&self) -> bool {
-        let version = |object: &Option<Arc<ViewObject>>| object.as_ref().map(|object| object.source.version);
-        self.cause != Cause::Upstream && version(&self.old) == version(&self.new)
-    }
-
-    /// The bytes that the event alone keeps alive: those of the object before. The object after is the store's present one,
-    /// or the one before of a later event. Encoded forms are counted when they are made.
-    pub(super) fn len(&self) -> usize {
-        let edited = |object: &ViewObject| match &object.outcome {
-            ViewOutcome::Edited(bytes) => bytes.len(),
-            _ => 0,
-        };
-        self.old.as_ref().map_or(0, |old| old.source.bytes.len() + edited(old)) + size_of::<Self>() + 64
-    }
-
-    /// Encodes the event for a client.
-    ///
-    /// A DELETED event carries the last state that clients saw, at the version of the event that caused it. If they saw none,
-    /// it carries the new state: what a client holds that gets it is not known.
-    ///
-    /// # Errors
-    /// The object is malformed.
-    pub(crate) fn encode(
-        &self,
-        event_type: EventType,
-        format: &ObjectFormat,
-        encoding: Encoding,
-        transform: Transform,
-    ) -> Result<Bytes, Error> {
-        let encode = || {
-            let bytes = match event_type {
-                EventType::Deleted => self.deleted(format)?,
-                _ => self.new.as_ref().and_then(|object| object.shown()).cloned().unwrap_or_default(),
-            };
-            frame(event_type, format, bytes, encoding, transform)
-        };
-        let index = match event_type {
-            EventType::Added => 0,
-            EventType::Modified => 1,
-            _ => 2,
-        };
-        let slot = self.encoded.get(index + if encoding == Encoding::Json { 0 } else { 3 });
-        match slot.filter(|_| transform == Transform::None) {
-            Some(slot) => match slot.get() {
-                Some(bytes) => Ok(bytes.clone()),
-                None => encode().map(|bytes| {
-                    slot.get_or_init(|| {
-                        self.frames.add(bytes.len());
-                        bytes
-                    })
-                    .clone()
-                }),
-            },
-            None => encode().map(|bytes| self.frames.count(bytes)),
+/// Encodes an event for a client. A deletion carries the last state that clients saw; where they saw none, the object as it is.
+///
+/// # Errors
+/// The object is malformed.
+pub(crate) fn encode(
+    of: EncodedAs<'_>,
+    format: &ObjectFormat,
+    encoding: Encoding,
+    transform: Transform,
+) -> Result<Bytes, Error> {
+    let encode = || {
+        let mut bytes = of.object.shown().unwrap_or(&of.object.source.bytes).clone();
+        if let Some(version) = of.version {
+            let mut document = format.document(bytes);
+            document.set_resource_version(version)?;
+            bytes = document.bytes().clone();
         }
-    }
-
-    fn deleted(&self, format: &ObjectFormat) -> Result<Bytes, Error> {
-        let shown = [&self.old, &self.new].into_iter().flatten().find_map(|object| object.shown()).cloned();
-        let shown = shown.unwrap_or_default();
-        if self.cause != Cause::Upstream {
-            return Ok(shown);
-        }
-        let mut document = format.document(shown);
-        document.set_resource_version(self.version)?;
-        Ok(document.bytes().clone())
+        frame(of.event_type, format, bytes, encoding, transform)
+    };
+    match of.event.filter(|_| transform == Transform::None) {
+        Some(event) => event.memo.encoded(of.event_type, encoding, encode),
+        None => encode(),
     }
 }
 
-impl Drop for ViewEvent {
+impl Drop for EventMemo {
     fn drop(&mut self) {
         let encoded: usize = self.encoded.iter().filter_map(OnceLock::get).map(Bytes::len).sum();
         self.frames.sub(encoded);

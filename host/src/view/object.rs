@@ -6,6 +6,8 @@ use bytes::Bytes;
 use weir_runtime::{Failure, Outcome};
 use weir_store::cache::Object;
 
+use super::event::EventMemo;
+
 /// An object and its outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct ViewObject {
@@ -13,6 +15,8 @@ pub(crate) struct ViewObject {
     pub(crate) source: Arc<Object>,
     /// What clients see of it.
     pub(crate) outcome: ViewOutcome,
+    /// Whether that is the last good outcome, of an earlier state: a filter fails.
+    pub(crate) stands_in: bool,
 }
 
 /// What clients see of an object.
@@ -38,6 +42,15 @@ impl ViewObject {
         }
     }
 
+    /// The same outcome for a newer state of the object, of which there is none.
+    pub(super) fn standing_in(&self, source: Arc<Object>) -> Self {
+        let outcome = match &self.outcome {
+            ViewOutcome::Unchanged => ViewOutcome::Edited(self.source.bytes.clone()),
+            outcome => outcome.clone(),
+        };
+        Self { source, outcome, stands_in: true }
+    }
+
     /// The failure that replaces the object.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match &self.outcome {
@@ -45,15 +58,39 @@ impl ViewObject {
             _ => None,
         }
     }
+}
 
-    /// Whether clients see the same bytes of both.
-    pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
+impl weir_view::Object for ViewObject {
+    type Memo = EventMemo;
+
+    fn version(&self) -> u64 {
+        self.source.version
+    }
+
+    fn is_shown(&self) -> bool {
+        self.shown().is_some()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure().is_some()
+    }
+
+    fn stands_in(&self) -> bool {
+        self.stands_in
+    }
+
+    fn shows_the_same(&self, other: &Self) -> bool {
         match (&self.outcome, &other.outcome) {
             (ViewOutcome::Unchanged, ViewOutcome::Unchanged) => Arc::ptr_eq(&self.source, &other.source),
             (ViewOutcome::Hidden, ViewOutcome::Hidden) => true,
             (ViewOutcome::Failed(one), ViewOutcome::Failed(two)) => one.filter == two.filter,
             _ => self.shown().is_some() && self.shown() == other.shown(),
         }
+    }
+
+    fn size(&self) -> usize {
+        let edited = if let ViewOutcome::Edited(bytes) = &self.outcome { bytes.len() } else { 0 };
+        self.source.bytes.len() + edited
     }
 }
 

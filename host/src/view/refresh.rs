@@ -1,16 +1,19 @@
 //! The task of a view: it filters what changes upstream, and filters everything again when the chain changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rpds::RedBlackTreeMapSync;
 use tokio::time::Instant;
 use weir_kube::VerbClass;
 use weir_runtime::{Chain, ChainVersion, Failure, Outcome, Serving, ServingReceiver};
 use weir_store::StoreKey;
-use weir_store::cache::{Object, Snapshot, StoreEvent, deletion_versions};
+use weir_store::cache::{Object, Snapshot, StoreEvent};
+use weir_view::{Changed, Object as _};
 
-use super::event::{Cause, ViewEvent};
 use super::object::{ViewObject, ViewOutcome};
 use super::state::{View, ViewSnapshot};
 
@@ -30,11 +33,13 @@ pub(super) struct Refresh {
     chain: Option<Chain>,
     /// The position in the store's history.
     position: u64,
-    /// Objects without a verdict, and objects whose last good outcome stands in: as they are at the view's version.
-    failed: BTreeMap<StoreKey, Arc<Object>>,
+    /// Objects without a verdict, and objects whose last good outcome stands in.
+    failed: BTreeSet<StoreKey>,
     retry: Duration,
     /// When the failed objects are filtered again. Other events do not put it off.
     retry_at: Instant,
+    /// Reads the stamp of the newest change, if that is due.
+    stamp: Option<BoxFuture<'static, ()>>,
 }
 
 /// What a refresh waits for.
@@ -43,6 +48,7 @@ enum Wake {
     Chain,
     FilterSet,
     Retry,
+    Stamped,
     Stopped,
 }
 
@@ -54,9 +60,10 @@ impl Refresh {
             serving,
             chain: None,
             position: 0,
-            failed: BTreeMap::new(),
+            failed: BTreeSet::new(),
             retry: FIRST_RETRY,
             retry_at: Instant::now(),
+            stamp: None,
         }
     }
 
@@ -73,7 +80,8 @@ impl Refresh {
                 Wake::Store => self.follow().await,
                 Wake::Chain => self.refilter(Vec::new()).await,
                 Wake::FilterSet => self.change_chain().await,
-                Wake::Retry => self.refilter(self.failed.keys().cloned().collect()).await,
+                Wake::Retry => self.refilter(self.failed.iter().cloned().collect()).await,
+                Wake::Stamped => self.stamp = None,
                 Wake::Stopped => return,
             }
         }
@@ -94,9 +102,21 @@ impl Refresh {
                 false => tokio::time::sleep_until(self.retry_at).await,
             }
         };
+        if self.stamp.is_none()
+            && let Some(change) = self.view.unanswered_change()
+        {
+            self.stamp = Some(stamp(&self.view, change).boxed());
+        }
+        let stamped = async {
+            match &mut self.stamp {
+                Some(stamp) => stamp.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             changed = self.serving.changed() => if changed.is_ok() { Wake::FilterSet } else { Wake::Stopped },
+            () = stamped => Wake::Stamped,
             () = chain_changed => Wake::Chain,
             changed = changes.changed() => if changed.is_ok() { Wake::Store } else { Wake::Stopped },
             () = retry => Wake::Retry,
@@ -135,23 +155,42 @@ impl Refresh {
     async fn rebuild(&mut self) {
         let (source, position) = self.view.store.snapshot_and_position();
         self.position = position;
-        let chain_version = self.chain_version();
-        let mut next = ViewSnapshot {
-            version: source.version,
-            format: source.format.clone(),
-            objects: rpds::RedBlackTreeMapSync::new_sync(),
-            chain: chain_version,
-        };
+        let chain = self.chain_version();
         self.failed.clear();
-        let all: Vec<_> = source.objects.values().cloned().collect();
-        for batch in all.chunks(BATCH) {
-            for (object, outcome) in self.filter(&source, batch).await {
-                let shown = self.outcome(&object, outcome, None);
-                next.objects.insert_mut(object.key.clone(), shown);
+        let objects = self.filter_all(&source, None).await;
+        self.view.set_degraded(self.failed.len());
+        let next = ViewSnapshot { version: source.version, format: source.format.clone(), objects, chain };
+        let is_first = self.view.subscribe().borrow().is_none();
+        self.view.reset(next, !is_first || self.has_filtered());
+    }
+
+    /// Whether clients may hold what filters have made.
+    fn has_filtered(&self) -> bool {
+        match (&*self.serving.borrow(), &self.component) {
+            (Serving::Live(set), Some(component)) => set.has_filtered(component, &self.view.collection.resource),
+            _ => false,
+        }
+    }
+
+    /// The outcomes of all objects of the store. What a view has of the same objects is not filtered again, and stands in for a
+    /// failure.
+    async fn filter_all(
+        &mut self,
+        source: &Snapshot,
+        before: Option<&ViewSnapshot>,
+    ) -> RedBlackTreeMapSync<StoreKey, Arc<ViewObject>> {
+        let old = |object: &Object| before.and_then(|before| before.objects.get(&object.key));
+        let is_known = |object: &Arc<Object>| old(object).is_some_and(|old| old.source.version == object.version);
+        let (known, unknown): (Vec<_>, Vec<_>) = source.objects.values().cloned().partition(is_known);
+        let known = known.iter().filter_map(|object| Some((object.key.clone(), old(object)?.clone())));
+        let mut objects: RedBlackTreeMapSync<_, _> = known.collect();
+        for batch in unknown.chunks(BATCH) {
+            for (object, outcome) in filter(&self.chain, source, batch).await {
+                let shown = self.outcome(&object, outcome, old(&object));
+                objects.insert_mut(object.key.clone(), shown);
             }
         }
-        self.view.set_degraded(self.failed.len());
-        self.view.reset(next);
+        objects
     }
 
     /// Applies the store's events since the last position.
@@ -169,19 +208,20 @@ impl Refresh {
     }
 
     async fn apply(&mut self, events: &[Arc<StoreEvent>]) {
-        let mut next = ViewSnapshot::clone(&self.view.snapshot());
         let source = self.view.store.snapshot();
         let changed: Vec<_> = events.iter().filter_map(|event| event.new.clone()).collect();
-        let mut outcomes = self.filter(&source, &changed).await.into_iter();
+        let mut outcomes = filter(&self.chain, &source, &changed).await.into_iter();
+        self.take_before();
+        let before = self.view.snapshot();
+        let mut latest: BTreeMap<StoreKey, Option<Arc<ViewObject>>> = BTreeMap::new();
         let mut published = Vec::with_capacity(events.len());
         for event in events {
-            let previous = next.version;
-            next.version = previous.max(event.version);
+            let (version, is_list, memo) = (event.version, event.is_list, self.view.memo());
             let Some(key) = event.key() else {
-                published.push(ViewEvent::new(previous, next.version, Cause::Upstream, None, None, self.view.frames()));
+                published.push(Changed { version, key: None, new: None, is_list, memo });
                 continue;
             };
-            let old = next.objects.get(key).cloned();
+            let old = latest.get(key).cloned().unwrap_or_else(|| before.objects.get(key).cloned());
             let new = match event.new.as_ref().and_then(|_| outcomes.next()) {
                 Some((object, outcome)) => Some(self.outcome(&object, outcome, old.as_ref())),
                 None => {
@@ -189,20 +229,24 @@ impl Refresh {
                     None
                 }
             };
-            match &new {
-                Some(new) => next.objects.insert_mut(key.clone(), new.clone()),
-                None => drop(next.objects.remove_mut(key)),
-            }
-            // Where the last good outcome stands in, only the version moves: clients have got the outcome.
-            let stands_in = old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| Arc::ptr_eq(old, new));
-            let (old, new) = if stands_in { (None, None) } else { (old, new) };
-            published.push(ViewEvent::new(previous, next.version, Cause::Upstream, old, new, self.view.frames()));
+            latest.insert(key.clone(), new.clone());
+            published.push(Changed { version, key: Some(key.clone()), new, is_list, memo });
         }
         self.view.set_degraded(self.failed.len());
-        self.view.publish(next, published);
+        self.view.apply(published);
     }
 
-    /// Follows a store whose history no longer has the position: applies the difference of the snapshots.
+    /// A change is taken before the first outcome that was made with it.
+    fn take_before(&self) {
+        let chain = self.chain_version();
+        let taken = self.view.snapshot().chain;
+        if chain != taken {
+            // The objects are filtered again with it soon.
+            self.view.take(taken, Vec::new());
+        }
+    }
+
+    /// Follows a store whose history no longer has the position: it was listed, or the view was too slow.
     async fn compare(&mut self) {
         let (source, position) = self.view.store.snapshot_and_position();
         let view = self.view.snapshot();
@@ -210,130 +254,117 @@ impl Refresh {
         let is_other = |old: &ViewObject, new: &Object| {
             old.source.version > new.version || (old.source.version == new.version && old.source.bytes != new.bytes)
         };
+        let is_unknown =
+            |new: &Arc<Object>| view.objects.get(&new.key).is_none_or(|old| old.source.version != new.version);
+        let has_others = source.objects.size() != view.objects.size() || source.objects.values().any(is_unknown);
         let mut present = source.objects.values();
         if source.version < view.version
+            || (source.version == view.version && has_others)
+            || source.format != view.format
             || present.any(|new| view.objects.get(&new.key).is_some_and(|old| is_other(old, new)))
         {
             // The cluster was restored from a backup, or a peer has forged objects. What clients hold is not known.
             return self.rebuild().await;
         }
-        let deleted: Vec<_> = view.objects.iter().filter(|(key, _)| !source.objects.contains_key(*key)).collect();
-        let taken = source.objects.values().map(|object| object.version);
-        let versions = deletion_versions(view.version, source.version, taken, deleted.len());
-        let mut events: Vec<_> = deleted
-            .into_iter()
-            .zip(versions)
-            .map(|((_, old), version)| StoreEvent { version, old: Some(old.source.clone()), new: None })
-            .collect();
-        for (key, object) in &source.objects {
-            let old = view.objects.get(key).map(|old| old.source.clone());
-            if !old.as_ref().is_some_and(|old| Arc::ptr_eq(old, object) || old.version == object.version) {
-                events.push(StoreEvent { version: object.version, old, new: Some(object.clone()) });
-            }
-        }
-        events.push(StoreEvent { version: source.version, old: None, new: None });
-        events.sort_by_key(|event| event.version);
         self.position = position;
-        let events: Vec<_> = events.into_iter().map(Arc::new).collect();
-        for batch in events.chunks(BATCH) {
-            self.apply(batch).await;
-        }
+        self.failed.retain(|key| source.objects.contains_key(key));
+        let objects = self.filter_all(&source, Some(&view)).await;
+        self.take_before();
+        self.view.set_degraded(self.failed.len());
+        self.view.jump(source.version, objects);
     }
 
     /// Filters objects again, all of them if no keys are given, and publishes those whose outcome differs.
     async fn refilter(&mut self, keys: Vec<StoreKey>) {
         let retry = !keys.is_empty();
-        let chain_version = self.chain_version();
-        let mut next = ViewSnapshot::clone(&self.view.snapshot());
+        let chain = self.chain_version();
+        let view = self.view.snapshot();
         let source = self.view.store.snapshot();
         let objects: Vec<_> = match retry {
-            true => keys.iter().filter_map(|key| next.objects.get(key).cloned()).collect(),
-            false => next.objects.values().cloned().collect(),
+            true => keys.iter().filter_map(|key| view.objects.get(key).cloned()).collect(),
+            false => view.objects.values().cloned().collect(),
         };
         let started = Instant::now();
-        let mut published = Vec::new();
+        let mut outcomes = Vec::new();
+        let mut changed = 0;
         for batch in objects.chunks(BATCH) {
-            // A degraded object is filtered as it is at the view's version, not as it was when its last good outcome was made, and
-            // not as the store has it now: a client that continues from a version which the view has not reached misses
-            // the events before it.
-            let present = |old: &Arc<ViewObject>| self.failed.get(&old.source.key).unwrap_or(&old.source).clone();
-            let sources: Vec<_> = batch.iter().map(present).collect();
-            for (old, (object, outcome)) in batch.iter().zip(self.filter(&source, &sources).await) {
+            let sources: Vec<_> = batch.iter().map(|object| object.source.clone()).collect();
+            for (old, (object, outcome)) in batch.iter().zip(filter(&self.chain, &source, &sources).await) {
                 let new = self.outcome(&object, outcome, Some(old));
-                if new.shows_the_same(old) {
-                    if !Arc::ptr_eq(&new.source, &old.source) {
-                        next.objects.insert_mut(object.key.clone(), new);
-                    }
-                    continue;
+                changed += usize::from(!new.shows_the_same(old));
+                if !new.shows_the_same(old) || new.stands_in != old.stands_in {
+                    outcomes.push((object.key.clone(), new));
                 }
-                next.objects.insert_mut(object.key.clone(), new.clone());
-                published.push(self.refiltered(next.version, Some(old.clone()), Some(new)));
             }
         }
-        let changed = published.len();
         if !retry {
-            if published.is_empty() {
-                // What changed upstream up to a version that clients have got is yet to come, and filtered otherwise than for them.
-                published.push(self.refiltered(next.version, None, None));
-            }
-            next.chain = chain_version;
+            self.view.take(chain, outcomes);
             tracing::debug!(
                 collection = %self.view.collection, component = self.component.as_deref().unwrap_or("peers"), objects = objects.len(),
                 changed, duration = ?started.elapsed(), "view filtered again"
             );
-        } else if !self.failed.is_empty() {
-            self.retry = (self.retry * 2).min(MAX_RETRY);
-            self.retry_at = Instant::now() + self.retry;
+        } else {
+            if !outcomes.is_empty() {
+                self.view.take(view.chain, outcomes);
+            }
+            if !self.failed.is_empty() {
+                self.retry = (self.retry * 2).min(MAX_RETRY);
+                self.retry_at = Instant::now() + self.retry;
+            }
         }
         self.view.set_degraded(self.failed.len());
-        self.view.publish(next, published);
-    }
-
-    /// A change of the outcome of an object at a version of the view; without objects, a change of the chain alone.
-    fn refiltered(&self, version: u64, old: Option<Arc<ViewObject>>, new: Option<Arc<ViewObject>>) -> ViewEvent {
-        let cause = Cause::Refiltered { stamp: version };
-        ViewEvent::new(version, version, cause, old, new, self.view.frames())
-    }
-
-    /// Runs the chain over objects; one outcome for each, in order.
-    async fn filter(&self, source: &Snapshot, objects: &[Arc<Object>]) -> Vec<(Arc<Object>, Outcome)> {
-        let outcomes = match &self.chain {
-            Some(chain) => {
-                let document = |object: &Arc<Object>| source.format.document(object.bytes.clone());
-                chain.run(objects.iter().map(document).collect()).await
-            }
-            None => vec![Outcome::Unchanged; objects.len()],
-        };
-        objects.iter().cloned().zip(outcomes).collect()
     }
 
     /// The object with its outcome. The last good outcome stands in for a failure.
     fn outcome(&mut self, object: &Arc<Object>, outcome: Outcome, old: Option<&Arc<ViewObject>>) -> Arc<ViewObject> {
         if let Outcome::Failed(failure) = &outcome {
-            self.degrade(object.clone(), failure, old.is_some());
+            self.degrade(object, failure, old.is_some());
             if let Some(old) = old.filter(|old| old.failure().is_none()) {
-                return old.clone();
+                // The outcome of this state itself is one that another value of a lookup has made.
+                let is_same = Arc::ptr_eq(&old.source, object);
+                return if is_same { old.clone() } else { Arc::new(old.standing_in(object.clone())) };
             }
-        } else if self.failed.remove(&object.key).is_some() && self.failed.is_empty() {
+        } else if self.failed.remove(&object.key) && self.failed.is_empty() {
             self.retry = FIRST_RETRY;
         }
-        Arc::new(ViewObject { source: object.clone(), outcome: ViewOutcome::from(outcome) })
+        Arc::new(ViewObject { source: object.clone(), outcome: ViewOutcome::from(outcome), stands_in: false })
     }
 
-    fn degrade(&mut self, object: Arc<Object>, failure: &Failure, stands_in: bool) {
+    fn degrade(&mut self, object: &Object, failure: &Failure, stands_in: bool) {
         if self.failed.is_empty() {
             self.retry_at = Instant::now() + self.retry;
         }
-        if !self.failed.contains_key(&object.key) {
+        if self.failed.insert(object.key.clone()) {
             tracing::warn!(
                 collection = %self.view.collection, namespace = object.key.namespace(), name = object.key.name(),
                 %failure, stands_in, "no verdict on an object of the view; it is filtered again later"
             );
         }
-        self.failed.insert(object.key.clone(), object);
     }
 
     fn chain_version(&self) -> Option<ChainVersion> {
         self.chain.as_ref().map(Chain::version)
     }
+}
+
+/// Reads the stamp of a change of a view. The view is not held meanwhile: it could not be closed.
+fn stamp(view: &Arc<View>, change: u64) -> impl Future<Output = ()> + Send + 'static {
+    let (read, view) = (view.store.stamp(), Arc::downgrade(view));
+    async move {
+        if let (Some(version), Some(view)) = (read.await, view.upgrade()) {
+            view.answer_change(change, version);
+        }
+    }
+}
+
+/// Runs the chain over objects; one outcome for each, in order.
+async fn filter(chain: &Option<Chain>, source: &Snapshot, objects: &[Arc<Object>]) -> Vec<(Arc<Object>, Outcome)> {
+    let outcomes = match chain {
+        Some(chain) => {
+            let document = |object: &Arc<Object>| source.format.document(object.bytes.clone());
+            chain.run(objects.iter().map(document).collect()).await
+        }
+        None => vec![Outcome::Unchanged; objects.len()],
+    };
+    objects.iter().cloned().zip(outcomes).collect()
 }

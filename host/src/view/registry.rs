@@ -3,7 +3,6 @@
 mod open_views;
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -241,9 +240,13 @@ impl Views {
 
     /// Returns the view that shows an object, without opening one: that of this component, or else any that holds the object as
     /// the API server sent it. `None`: no view holds it.
-    pub(crate) fn showing(&self, component: &str, permit: &Permit) -> Option<(Arc<View>, Shown)> {
+    pub(crate) fn showing(
+        &self,
+        component: &str,
+        reader: &StoreReader,
+        request: &ResourceRequest,
+    ) -> Option<(Arc<View>, Shown)> {
         let component = component.to_ascii_lowercase();
-        let (reader, request) = (permit.reader(), permit.resource());
         let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
         let open = self.open();
         let holds = |(of, found): &(&ViewKey, &OpenView)| {
@@ -309,9 +312,8 @@ impl Views {
         }
         let Some(store) = self.stores.open(&key.reader, &key.collection) else { return Ok(None) };
         of_store.iter().for_each(|charge| OpenViews::limit_store(&store, &self.ledger, charge));
-        let handed_out = open.handed_out(&key.collection.resource).load(Ordering::Acquire);
         let counters = self.metrics.counters(&key.collection.resource);
-        let view = Arc::new(View::new(store, handed_out, counters, self.watch_memory.clone()));
+        let view = Arc::new(View::new(store, counters, self.watch_memory.clone()));
         let stop = view.closed().clone();
         let refresh = Refresh::new(view.clone(), key.component.clone(), self.serving.clone());
         self.spawn(stop.clone(), refresh.run());
@@ -349,16 +351,14 @@ impl Views {
         stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
     }
 
-    /// Notes that a client got this version of a resource from upstream, as a chain version of its component shows it.
-    pub(crate) fn hand_out(&self, component: &str, resource: &GroupResource, version: u64, chain: ChainVersion) {
-        let mut open = self.open();
-        open.handed_out(resource).fetch_max(version, Ordering::AcqRel);
-        for (key, found) in open.views.iter().filter(|(key, _)| key.collection.resource == *resource) {
-            match key.component.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(component)) {
-                true => found.view.hand_out_filtered(version, chain),
-                false => found.view.hand_out(version),
-            }
-        }
+    /// Notes the version that a stream from the API server gave to a client, as a chain version of its component shows it.
+    pub(crate) fn end_stream(&self, component: &str, resource: &GroupResource, version: u64, chain: ChainVersion) {
+        let open = self.open();
+        let is_of = |key: &ViewKey| {
+            key.collection.resource == *resource
+                && key.component.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(component))
+        };
+        open.views.iter().filter(|(key, _)| is_of(key)).for_each(|(_, found)| found.view.end_stream(version, chain));
     }
 
     /// Closes views that no client has read for a while. Runs until it is dropped.

@@ -1,7 +1,8 @@
-//! The state of a view: a snapshot of its objects, and the history of its events.
+//! The state of a view, behind a lock, with a snapshot of its objects for readers of lists.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -11,10 +12,11 @@ use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_runtime::ChainVersion;
-use weir_store::cache::{Collection, History, HistoryGap, ObjectFormat};
+use weir_store::cache::{Collection, HistoryGap, ObjectFormat};
 use weir_store::{StoreHandle, StoreKey, StoreReader};
+use weir_view::{Begin, Changed, Frame, Stamps, ViewCore, ViewWatch};
 
-use super::event::{Cause, FrameBytes, ViewEvent};
+use super::event::{EventMemo, FrameBytes, WatchSelector};
 use super::metrics::WatchCounters;
 use super::object::ViewObject;
 use super::watch_memory::WatchMemory;
@@ -27,11 +29,9 @@ pub(crate) struct View {
     pub(super) collection: Collection,
     pub(super) store: StoreHandle,
     snapshot: ArcSwap<ViewSnapshot>,
-    log: Mutex<ViewLog>,
+    state: Mutex<ViewState>,
     /// The end of the history; `None` until all objects were filtered once.
     end: watch::Sender<Option<u64>>,
-    /// The highest version of the resource that any client has got.
-    handed_out: AtomicU64,
     watchers: Watchers,
     /// The bytes of the encoded events that are in memory.
     frames: FrameBytes,
@@ -54,46 +54,39 @@ pub(crate) struct ViewSnapshot {
     pub(crate) chain: Option<ChainVersion>,
 }
 
-/// The events of a view.
-pub(super) struct ViewLog {
-    pub(super) history: History<Arc<ViewEvent>>,
-    /// Up to this version, outcomes may have changed without a trace: the highest stamp of the evicted events that have one,
-    /// or a version that a client got from upstream while outcomes changed.
-    pub(super) unknown_until: u64,
-    /// The same for changes since the first fill: an event without a version of its own may be missing up to this version.
-    pub(super) lost_until: u64,
-    /// The version of the first fill. A client of an earlier process may hold a state up to it that other filters made.
-    pub(super) first_version: u64,
-    /// The highest version that a client of an earlier process may hold although it is above the one on disk.
-    pub(super) earlier_until: u64,
+/// What changes of a view.
+struct ViewState {
+    core: ViewCore<ViewObject>,
+    stamps: Stamps,
+    /// The highest version that a stream from the API server gave to clients with the outcomes of another chain.
+    ended_at: u64,
     /// The bytes of the history that count as used.
     counted: usize,
 }
 
+impl ViewState {
+    /// The version up to which clients may hold something else than the view has shown.
+    fn last(&self) -> u64 {
+        self.stamps.of(self.core.taken()).max(self.ended_at)
+    }
+}
+
 impl View {
-    /// Creates a view that waits for its first objects. `handed_out` is the highest version of the resource that any
-    /// client has got: what they were shown before the view existed is not known.
-    pub(super) fn new(store: StoreHandle, handed_out: u64, counters: WatchCounters, memory: WatchMemory) -> Self {
+    /// Creates a view that waits for its first objects.
+    pub(super) fn new(store: StoreHandle, counters: WatchCounters, memory: WatchMemory) -> Self {
         let snapshot = ViewSnapshot {
             version: 0,
             format: store.snapshot().format.clone(),
             objects: RedBlackTreeMapSync::new_sync(),
             chain: None,
         };
+        let state = ViewState { core: ViewCore::new(MAX_EVENTS), stamps: Stamps::default(), ended_at: 0, counted: 0 };
         Self {
             collection: store.collection().clone(),
             store,
             snapshot: ArcSwap::from_pointee(snapshot),
-            log: Mutex::new(ViewLog {
-                history: History::new(MAX_EVENTS, usize::MAX),
-                unknown_until: handed_out,
-                lost_until: 0,
-                first_version: 0,
-                earlier_until: 0,
-                counted: 0,
-            }),
+            state: Mutex::new(state),
             end: watch::Sender::new(None),
-            handed_out: AtomicU64::new(handed_out),
             watchers: Watchers::default(),
             frames: FrameBytes::new(memory.clone()),
             memory,
@@ -108,18 +101,72 @@ impl View {
         self.snapshot.load_full()
     }
 
-    /// The current objects, and the position from which on events change them.
-    pub(crate) fn snapshot_and_position(&self) -> (Arc<ViewSnapshot>, u64) {
-        let log = self.log();
-        (self.snapshot(), log.history.end())
+    /// Begins a watch with all objects.
+    pub(crate) fn watch_all(&self) -> ViewWatch<ViewObject> {
+        ViewWatch::all(&self.state().core)
     }
 
-    /// The events from a position on, at most `limit`.
+    /// Begins a watch with the next event.
+    pub(crate) fn watch_now(&self) -> ViewWatch<ViewObject> {
+        ViewWatch::now(&self.state().core)
+    }
+
+    /// Begins a watch that continues from a version. The store asks for a version that the view has not reached. Nothing is known
+    /// of what a client was shown whose request is not in step.
+    pub(crate) fn watch_after(
+        &self,
+        version: u64,
+        is_in_step: bool,
+        selector: &WatchSelector<'_>,
+    ) -> Begin<ViewObject> {
+        let state = self.state();
+        let last = if is_in_step { state.last() } else { u64::MAX };
+        let begin = ViewWatch::after(&state.core, version, last, selector);
+        drop(state);
+        if matches!(begin, Begin::Ahead) {
+            self.store.want(version);
+        }
+        begin
+    }
+
+    /// Takes what a watch sends next, after a look at so many objects or events. Returns whether there was anything to do.
     ///
     /// # Errors
-    /// [`HistoryGap`] if some of them were evicted: the client is too slow.
-    pub(crate) fn events_from(&self, position: u64, limit: usize) -> Result<Vec<Arc<ViewEvent>>, HistoryGap> {
-        self.log().history.from(position, limit)
+    /// [`HistoryGap`]: the client is too slow for the history.
+    pub(crate) fn step(
+        &self,
+        watch: &mut ViewWatch<ViewObject>,
+        selector: &WatchSelector<'_>,
+        limit: usize,
+        frames: &mut VecDeque<Frame<ViewObject>>,
+    ) -> Result<bool, HistoryGap> {
+        let mut next = Vec::new();
+        let events = |position, limit| {
+            let state = self.state();
+            Ok((state.core.events_from(position, limit)?, state.last()))
+        };
+        let advanced = watch.step(events, limit, selector, &mut next)?;
+        frames.extend(next);
+        Ok(advanced)
+    }
+
+    /// A watch has got the events of before the history. Returns whether the history still reaches back to there.
+    pub(crate) fn caught_up(&self, watch: &mut ViewWatch<ViewObject>, selector: &WatchSelector<'_>) -> bool {
+        let state = self.state();
+        watch.caught_up(&state.core, state.last(), selector)
+    }
+
+    /// The version of a BOOKMARK that a client can have now; `None` while it lacks something.
+    pub(crate) fn bookmark(&self, watch: &ViewWatch<ViewObject>) -> Option<u64> {
+        watch.bookmark(&self.state().core)
+    }
+
+    /// Whether the view shows what this chain version makes, or a later one. Without a chain it shows all.
+    pub(crate) fn is_in_step(&self, chain: Option<ChainVersion>) -> bool {
+        match (chain, self.snapshot().chain) {
+            (Some(in_force), Some(taken)) => taken >= in_force,
+            (in_force, taken) => in_force == taken,
+        }
     }
 
     /// Whether the view has reached this version. If not, the store asks for it: a client waits.
@@ -198,20 +245,29 @@ impl View {
         self.store.restored().await;
     }
 
-    /// Notes that a client got this version of the resource.
-    pub(crate) fn hand_out(&self, version: u64) {
-        self.handed_out.fetch_max(version, Ordering::AcqRel);
+    /// Notes that a stream from the API server gave a client of the view's component this version, as this chain version shows it.
+    pub(super) fn end_stream(&self, version: u64, chain: ChainVersion) {
+        let mut state = self.state();
+        if self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED) != chain {
+            state.ended_at = state.ended_at.max(version);
+        }
     }
 
-    /// Notes that a client of the view's component got this version of the resource from upstream, as this chain version
-    /// shows it. If the view shows another one, the stamps of the changes between them may be below the version.
-    pub(crate) fn hand_out_filtered(&self, version: u64, chain: ChainVersion) {
-        self.hand_out(version);
-        let mut log = self.log();
-        if self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED) != chain {
-            log.unknown_until = log.unknown_until.max(version);
-            log.lost_until = log.lost_until.max(version);
-        }
+    /// The number of the newest change, if its stamp is not known yet.
+    pub(crate) fn unanswered_change(&self) -> Option<u64> {
+        let state = self.state();
+        let change = state.core.taken();
+        (state.stamps.of(change) == u64::MAX).then_some(change)
+    }
+
+    /// The version up to which a client that continues gets the present state; `None` until the API server has said.
+    pub(super) fn stamp(&self) -> Option<u64> {
+        Some(self.state().last()).filter(|last| *last != u64::MAX)
+    }
+
+    /// Notes the version of a consistent read that began after the view had taken a change.
+    pub(super) fn answer_change(&self, change: u64, version: u64) {
+        self.state().stamps.answer(change, version);
     }
 
     /// Takes what a watch is about to send and shares with no other one. It counts as used memory of watches until the connection
@@ -250,102 +306,96 @@ impl View {
 
     /// The number of events in the history, and the bytes that they keep alive.
     pub(super) fn history_size(&self) -> (usize, usize) {
-        let log = self.log();
-        (log.history.len(), log.history.bytes() + self.frames.get())
+        let state = self.state();
+        (state.core.history().len(), state.core.history().bytes() + self.frames.get())
+    }
+
+    /// The position of the oldest event.
+    pub(super) fn history_start(&self) -> u64 {
+        self.state().core.history().start()
     }
 
     /// Evicts the oldest events until the history and the encoded events take no more bytes than this.
     pub(super) fn trim_history(&self, bytes: usize) {
-        let mut log = self.log();
-        log.history.set_max_bytes(bytes.saturating_sub(self.frames.get()));
-        let evicted = log.history.evict();
-        log.forget(evicted);
-        self.count(&mut log);
+        let mut state = self.state();
+        state.core.limit(bytes.saturating_sub(self.frames.get()));
+        self.count(&mut state);
     }
 
     /// Counts what the history uses of the memory of watches.
-    fn count(&self, log: &mut ViewLog) {
-        let used = log.history.bytes();
+    fn count(&self, state: &mut ViewState) {
+        let used = state.core.history().bytes();
         self.memory.add(used);
-        self.memory.sub(std::mem::replace(&mut log.counted, used));
+        self.memory.sub(std::mem::replace(&mut state.counted, used));
     }
 
-    /// Counts the bytes of encoded events.
-    pub(super) fn frames(&self) -> &FrameBytes {
-        &self.frames
+    /// What is kept beside an event.
+    pub(super) fn memo(&self) -> EventMemo {
+        EventMemo::new(&self.frames)
     }
 
-    /// The stamp of a change that has no version of its own.
-    fn stamp(&self) -> u64 {
-        self.handed_out.load(Ordering::Acquire).max(self.snapshot.load().version)
+    /// Takes events of the store.
+    pub(super) fn apply(&self, changes: Vec<Changed<ViewObject>>) {
+        self.publish(|core, next| {
+            core.apply(changes);
+            next
+        });
     }
 
-    /// Publishes the next snapshot and the events that lead to it. Events without a version of their own get their stamps here:
-    /// clients that get a version from upstream later are known to have got it from another chain.
-    pub(super) fn publish(&self, next: ViewSnapshot, mut events: Vec<ViewEvent>) {
-        let mut log = self.log();
-        let now = self.stamp();
-        for event in &mut events {
-            if let Cause::Refiltered { stamp } = &mut event.cause {
-                *stamp = now;
-            }
+    /// Takes a change: a chain version, and the outcomes that it makes of these objects.
+    pub(super) fn take(&self, chain: Option<ChainVersion>, outcomes: Vec<(StoreKey, Arc<ViewObject>)>) {
+        self.publish(|core, next| {
+            core.take(outcomes.into_iter().map(|(key, object)| (key, object, self.memo())));
+            ViewSnapshot { chain, ..next }
+        });
+    }
+
+    /// Takes the objects of a list.
+    pub(super) fn jump(&self, version: u64, objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>) {
+        self.publish(|core, next| {
+            core.jump(version, objects, || self.memo());
+            next
+        });
+    }
+
+    /// Begins anew with these objects: open watches end. `is_filtered`: clients may hold what other filters have made.
+    pub(super) fn reset(&self, next: ViewSnapshot, is_filtered: bool) {
+        // Versions of before may come again, with another content.
+        let mut state = self.state();
+        state.ended_at = state.ended_at.max(state.core.version());
+        drop(state);
+        self.publish(|core, _| {
+            core.reset(next.version, next.objects.clone());
+            next
+        });
+        if !is_filtered && let Some(change) = self.unanswered_change() {
+            self.answer_change(change, 0);
         }
+    }
+
+    /// Changes the state, and publishes the objects.
+    fn publish(&self, change: impl FnOnce(&mut ViewCore<ViewObject>, ViewSnapshot) -> ViewSnapshot) {
+        let mut state = self.state();
+        let next = change(&mut state.core, ViewSnapshot::clone(&self.snapshot()));
         let frames = self.frames.get();
-        let limit = self.memory.limit(log.counted + frames).saturating_sub(frames);
-        log.history.set_max_bytes(limit);
-        for event in events {
-            let bytes = event.len();
-            log.append(Arc::new(event), bytes);
-        }
-        self.count(&mut log);
-        let end = log.history.end();
-        log.earlier_until = log.earlier_until.max(self.store.earlier_until().min(next.version));
-        self.snapshot.store(Arc::new(next));
-        drop(log);
+        let limit = self.memory.limit(state.counted + frames).saturating_sub(frames);
+        state.core.limit(limit);
+        self.count(&mut state);
+        let (version, objects) = (state.core.version(), state.core.objects().clone());
+        self.snapshot.store(Arc::new(ViewSnapshot { version, objects, ..next }));
+        let end = state.core.history().end();
+        drop(state);
         self.end.send_replace(Some(end));
     }
 
-    /// Publishes a snapshot that no events lead to: open watches end, and older versions are unknown.
-    pub(super) fn reset(&self, next: ViewSnapshot) {
-        let mut log = self.log();
-        log.history.clear();
-        self.count(&mut log);
-        log.unknown_until = log.unknown_until.max(self.stamp());
-        match *self.end.borrow() {
-            None => log.first_version = next.version,
-            Some(_) => log.lost_until = log.unknown_until,
-        }
-        log.earlier_until = log.earlier_until.max(self.store.earlier_until().min(next.version));
-        let end = log.history.end();
-        self.snapshot.store(Arc::new(next));
-        drop(log);
-        self.end.send_replace(Some(end));
-    }
-
-    pub(super) fn log(&self) -> std::sync::MutexGuard<'_, ViewLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ViewLog {
-    fn append(&mut self, event: Arc<ViewEvent>, bytes: usize) {
-        let evicted = self.history.append(event, bytes);
-        self.forget(evicted);
-    }
-
-    fn forget(&mut self, evicted: Vec<Arc<ViewEvent>>) {
-        for evicted in evicted {
-            if let Cause::Refiltered { stamp } = evicted.cause {
-                self.unknown_until = self.unknown_until.max(stamp);
-                self.lost_until = self.lost_until.max(stamp);
-            }
-        }
+    fn state(&self) -> std::sync::MutexGuard<'_, ViewState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        let counted = self.log().counted;
+        let counted = self.state().counted;
         self.memory.sub(counted);
     }
 }

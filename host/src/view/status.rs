@@ -32,6 +32,8 @@ pub(crate) struct ViewStatus {
     pub(crate) version: u64,
     /// The version of the chain that made the outcomes; `None` without a chain.
     pub(crate) chain: Option<ChainVersion>,
+    /// The version up to which a client that continues gets the present state; `None` until the API server has said.
+    pub(crate) stamp: Option<u64>,
     /// Open watches.
     pub(crate) watches: usize,
     /// Objects that clients do not see.
@@ -79,6 +81,7 @@ impl View {
         ViewStatus {
             version: snapshot.version,
             chain: snapshot.chain,
+            stamp: self.stamp(),
             watches: self.open_watches(),
             hidden,
             edited,

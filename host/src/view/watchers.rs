@@ -118,8 +118,7 @@ impl View {
 
     /// Closes the connections of clients that do not read. To be called now and then.
     pub(super) fn close_stuck_watches(&self) {
-        let start = self.log().history.start();
-        let closed = self.watchers().close_stuck(start);
+        let closed = self.watchers().close_stuck(self.history_start());
         if closed > 0 {
             self.counters().slow.inc_by(closed as u64);
             tracing::info!(collection = %self.collection, watches = closed, "connections closed: their clients do not read their watches");

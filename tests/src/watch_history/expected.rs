@@ -12,17 +12,20 @@ use super::{Event, History, Viewer, at_version, key, version};
 pub(super) struct Expected {
     pub(super) event_type: &'static str,
     pub(super) key: String,
-    /// The first version that the event may have.
+    /// The version that it carries.
     from: u64,
-    /// The version of the event, or the last one that it may have.
+    /// The version of the event. That of a deletion by a jump is the first one that no event may have before it.
     pub(super) until: u64,
+    /// Whether it is a deletion by a jump. All of these come first, and carry the version before the jump: a client that is cut off
+    /// between two of them continues there.
+    pub(super) is_of_jump: bool,
     pub(super) object: Value,
 }
 
 impl Expected {
     /// Whether an event at this version is this one.
     pub(super) fn is_of(&self, event: &Event, at: u64) -> bool {
-        (self.from..=self.until).contains(&at) && self.key == key(&event.object)
+        self.from == at && self.key == key(&event.object)
     }
 }
 
@@ -40,7 +43,7 @@ pub(super) fn expected(history: &History, viewer: &Viewer, after: u64, jumps: bo
     while let Some(first) = writes.peek() {
         let contains = |(from, to): &&(u64, u64)| *from >= after && (from + 1..=*to).contains(&first.version);
         let jump = history.jumps.iter().find(contains).filter(|_| jumps);
-        let (from, until) = jump.map_or((first.version, first.version), |(from, to)| (from + 1, *to));
+        let until = jump.map_or(first.version, |(_, to)| *to);
         let mut before: BTreeMap<&str, Option<&Value>> = BTreeMap::new();
         while let Some(write) = writes.next_if(|write| write.version <= until) {
             let key = write.key.as_str();
@@ -50,9 +53,9 @@ pub(super) fn expected(history: &History, viewer: &Viewer, after: u64, jumps: bo
             };
             before.entry(key).or_insert(old);
         }
-        let changed = before
-            .into_iter()
-            .filter_map(|(key, old)| difference(viewer, key, (old, state.get(key).copied()), (from, until)));
+        let changed = before.into_iter().filter_map(|(key, old)| {
+            difference(viewer, key, (old, state.get(key).copied()), until, jump.map(|(from, _)| *from))
+        });
         let mut changed: Vec<_> = changed.collect();
         changed.sort_by_key(|event| event.until);
         events.extend(changed);
@@ -60,12 +63,13 @@ pub(super) fn expected(history: &History, viewer: &Viewer, after: u64, jumps: bo
     events
 }
 
-/// The event that a change of an object is to a viewer. A deletion has one of the versions.
+/// The event that a change of an object up to a version is to a viewer. `jump`: the version before it.
 fn difference(
     viewer: &Viewer,
     key: &str,
     (old, new): (Option<&Value>, Option<&Value>),
-    (from, until): (u64, u64),
+    until: u64,
+    jump: Option<u64>,
 ) -> Option<Expected> {
     let shown = |object: Option<&Value>| object.filter(|object| (viewer.shows)(object)).cloned();
     let (event_type, object) = match (shown(old), shown(new)) {
@@ -74,7 +78,11 @@ fn difference(
         (Some(_), Some(new)) => ("MODIFIED", new),
         (Some(old), None) => ("DELETED", at_version(&old, until)),
     };
-    // A write has its own version.
-    let (from, until) = new.map_or((from, until), |object| (version(object), version(object)));
-    Some(Expected { event_type, key: key.to_owned(), from, until, object })
+    let (from, until) = match jump.filter(|_| event_type == "DELETED") {
+        Some(before) => (before, before + 1),
+        // A write has its own version.
+        None => new.map_or((until, until), |object| (version(object), version(object))),
+    };
+    let is_of_jump = jump.is_some() && event_type == "DELETED";
+    Some(Expected { event_type, key: key.to_owned(), from, until, is_of_jump, object })
 }

@@ -75,6 +75,12 @@ impl Query {
         Self { pairs }
     }
 
+    /// The query without these keys.
+    #[must_use]
+    pub fn without(&self, keys: &[&str]) -> Self {
+        Self { pairs: self.pairs.iter().filter(|(name, _)| !keys.contains(&name.as_str())).cloned().collect() }
+    }
+
     /// Appends the query to an encoded path.
     #[must_use]
     pub fn on(&self, path: &str) -> Option<PathAndQuery> {

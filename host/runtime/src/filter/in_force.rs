@@ -20,6 +20,8 @@ pub(super) struct InForce {
     chains: HashMap<RequestKind, Period>,
     /// Grows with each use.
     clock: u64,
+    /// Whether a kind was forgotten.
+    has_forgotten: bool,
 }
 
 /// One chain without interruption.
@@ -29,6 +31,8 @@ struct Period {
     filters: Box<[u64]>,
     since: u64,
     used: u64,
+    /// Whether a chain of before had filters.
+    was_filtered: bool,
 }
 
 impl InForce {
@@ -41,12 +45,25 @@ impl InForce {
             return period.since;
         }
         let since = begin();
-        self.chains.insert(kind.clone(), Period { filters, since, used: self.clock });
+        let was_filtered = self.was_filtered(kind);
+        self.chains.insert(kind.clone(), Period { filters, since, used: self.clock, was_filtered });
         if self.chains.len() > REQUESTS {
             let oldest = self.chains.iter().min_by_key(|(_, period)| period.used).map(|(kind, _)| kind.clone());
             oldest.and_then(|oldest| self.chains.remove(&oldest));
+            self.has_forgotten = true;
         }
         since
+    }
+
+    /// Since when the chain of a kind has been in force, if that is known.
+    pub(super) fn begun(&self, kind: &RequestKind) -> Option<u64> {
+        self.chains.get(kind).map(|period| period.since)
+    }
+
+    /// Whether a chain with filters is, or may have been, in force for a kind.
+    pub(super) fn was_filtered(&self, kind: &RequestKind) -> bool {
+        let period = self.chains.get(kind);
+        period.map_or(self.has_forgotten, |period| period.was_filtered || !period.filters.is_empty())
     }
 }
 
@@ -71,6 +88,9 @@ mod tests {
         assert_eq!([since("a", &[7, 8]), since("a", &[7]), since("a", &[7])], [3, 4, 4]);
         assert_eq!([since("a", &[]), since("a", &[7])], [5, 6], "no chain is one, too");
         assert_eq!(since("b", &[7]), 2, "for others it has not changed");
+        since("a", &[]);
+        since("c", &[]);
+        assert_eq!(["a", "b", "c"].map(|name| chains.was_filtered(&kind(name))), [true, true, false]);
     }
 
     #[test]

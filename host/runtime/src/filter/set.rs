@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
 use super::in_force::{InForce, RequestKind};
-use super::version::tick;
+use super::version::{ChainVersion, tick};
 use crate::MatchRule;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
@@ -76,6 +76,24 @@ impl FilterSet {
     #[must_use]
     pub fn was_matched(&self, component: &str, resource: &GroupResource) -> bool {
         self.former.iter().any(|rule| rule.matches(component, resource, VerbClass::Read))
+    }
+
+    /// Whether a client of this component may hold what filters have made of a resource: those in force now, or others before
+    /// them, of this process or a former one.
+    #[must_use]
+    pub fn has_filtered(&self, component: &str, resource: &GroupResource) -> bool {
+        let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
+        self.chain(component, resource, VerbClass::Read).is_some()
+            || self.was_matched(component, resource)
+            || self.in_force().was_filtered(&kind)
+    }
+
+    /// The version of what a client of this component is shown of a resource that no filter matches: it names the time since when.
+    /// [`ChainVersion::UNFILTERED`], if that is not known.
+    #[must_use]
+    pub fn unfiltered_since(&self, component: &str, resource: &GroupResource) -> ChainVersion {
+        let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
+        self.in_force().begun(&kind).map_or(ChainVersion::UNFILTERED, |since| ChainVersion::new(since, since))
     }
 
     /// Creates a set of filters that are not configured modules. [`FilterSet::filters`] is empty.

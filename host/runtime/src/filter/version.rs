@@ -21,6 +21,12 @@ impl ChainVersion {
     pub const fn new(clock: u64, chain: u64) -> Self {
         Self { clock, chain }
     }
+
+    /// The chain, whatever it looks up: the time at which it was created.
+    #[must_use]
+    pub const fn chain(self) -> u64 {
+        self.chain
+    }
 }
 
 /// The time at which the outcomes began to hold: a number that grows with each change of any chain.

@@ -18,7 +18,7 @@ use super::cgroup::child_memory;
 use super::code::{CompiledCode, code_cache};
 use super::code_in_memory::{CodeInMemory, MEMORY};
 use crate::Digest;
-use crate::child::{Child, ChildFailure, ChildLimits};
+use crate::child::{Child, ChildFailure, ChildLimits, MACHINE};
 use crate::{Engine, EngineError, LinkError, Linked};
 
 /// The maximum size of a module in bytes.
@@ -192,6 +192,17 @@ pub enum ChildError {
     /// Standard input or the limits failed.
     #[error("the compiling process failed: {0}")]
     System(#[from] io::Error),
+}
+
+impl ChildError {
+    /// The exit code that says whether the module was refused, or the machine lacks something: then another try may succeed.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Link(_) => 1,
+            Self::Engine(_) | Self::System(_) => MACHINE,
+        }
+    }
 }
 
 /// Runs in the child: reads a module from standard input and compiles it into the cache, with at most `memory` bytes.

@@ -67,6 +67,7 @@ impl Proxy {
                 proxy.reviews.forget();
                 proxy.read_reviews.forget();
                 proxy.answers.forget_all();
+                proxy.chain_stamps.forget();
             }
         });
     }

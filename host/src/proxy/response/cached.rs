@@ -4,10 +4,9 @@
 //! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
 //! gets and lists, too, with a `Warning` header. Other Weirs of the pool read from unfiltered views.
 
-mod bookmark;
+pub(super) mod bookmark;
 mod fresh;
 mod get;
-mod held_version;
 mod list;
 pub(in crate::proxy) mod list_memory;
 mod list_writer;
@@ -18,7 +17,6 @@ mod start;
 mod table;
 mod watch;
 mod watch_events;
-mod watch_start;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +24,10 @@ use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
-use weir_kube::{Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{
+    Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb, VerbClass,
+};
+use weir_runtime::Serving;
 use weir_upstream::CredentialLoan;
 
 use self::start::{Start, is_consistent};
@@ -38,8 +39,6 @@ use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
-use crate::proxy::resume::ClientKey;
-use crate::proxy::server::connection_lists::ConnectionLists;
 use crate::view::{Permit, RequestSelector, View};
 
 /// The warning on every answer that may be stale.
@@ -54,13 +53,8 @@ pub(in crate::proxy) struct CachedRead {
     media_type: MediaType,
     selector: RequestSelector,
     start: Start,
-    client: ClientKey,
-    /// All that the client reads of the resource.
-    any_read: ClientKey,
-    /// What was listed on the client's connection; `None` if that tells nothing of a client.
-    lists: Option<Arc<ConnectionLists>>,
-    /// Whether another Weir reads, what no filters have made.
-    for_peer: bool,
+    /// Whether the view shows what the chain makes that was in force when the request arrived.
+    is_in_step: bool,
     /// Lends the client's own credential to the view's reflector while the response is open.
     loan: Option<CredentialLoan>,
 }
@@ -69,7 +63,6 @@ impl CachedRead {
     /// Returns the read; `None` if only the API server can answer it.
     pub(in crate::proxy) fn of(
         headers: &HeaderMap,
-        caller: &Caller,
         component: &str,
         request: &RequestInfo,
         selector: RequestSelector,
@@ -93,15 +86,12 @@ impl CachedRead {
         Some(Self {
             component: component.to_owned(),
             selector,
-            client: ClientKey::of(headers, caller, resource, query, form),
-            any_read: ClientKey::of_resource(headers, caller, resource),
-            lists: None,
             loan: None,
             resource: resource.clone(),
             options: options.clone(),
             media_type,
             start,
-            for_peer: false,
+            is_in_step: true,
         })
     }
 
@@ -125,21 +115,6 @@ pub(in crate::proxy) struct CacheableRequest {
     pub(in crate::proxy) started: Instant,
     /// Closes the client's connection.
     pub(in crate::proxy) close: CancellationToken,
-    /// What was listed on the connection, if all requests of its client share it: over HTTP/2.
-    pub(in crate::proxy) lists: Option<Arc<ConnectionLists>>,
-}
-
-impl CacheableRequest {
-    /// Notes the response to a list, from a view or not.
-    pub(in crate::proxy) fn note_list(&self, status: StatusCode) {
-        let Some(resource) = self.parsed.resource().filter(|resource| resource.verb == Verb::List) else { return };
-        if let Some(lists) = self.lists.as_ref().filter(|_| status == StatusCode::OK) {
-            let (headers, query) = (&self.headers, &self.parsed.query);
-            let form = negotiate(headers, resource, query);
-            lists.note(ClientKey::of(headers, &self.caller, resource, query, form).read());
-            lists.note(ClientKey::of_resource(headers, &self.caller, resource).read());
-        }
-    }
 }
 
 /// Responds to a read from a view; `None` if only the API server can answer it.
@@ -182,9 +157,8 @@ async fn respond_from(
 ) -> Option<Response<ResponseBody>> {
     let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, verb) = (proxy.views.as_ref()?, permit.resource().verb);
-    let mut read = CachedRead::of(headers, caller, component, parsed, permit.selector().clone(), online)?;
+    let mut read = CachedRead::of(headers, component, parsed, permit.selector().clone(), online)?;
     read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
-    read.lists.clone_from(&request.lists);
     let encoding = read.media_type.encoding;
     let (view, charge) = match share::open(proxy, views, request, permit, online)? {
         Ok(opened) => opened,
@@ -233,10 +207,11 @@ async fn read_view(
     if online && let Err(error) = fresh::is_of_this_cluster(read.start, &view).await {
         return Some(Err(error));
     }
+    let read = CachedRead { is_in_step: is_in_step(proxy, &read, &view).await, ..read };
     let warnings = view.warnings();
     let response = match read.resource.verb {
         Verb::List => list::list(proxy, &read, &view).await,
-        Verb::Watch => Ok(watch::watch(proxy, request, read, view).await?),
+        Verb::Watch => Ok(watch::watch(proxy, request, read, view, online).await?),
         _ => get::get(&read, &view)?,
     };
     if !online {
@@ -269,6 +244,19 @@ async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
         _ = refused => None,
         () = tokio::time::sleep(proxy.start_wait) => None,
     }
+}
+
+/// Waits until a view shows what the chain makes that was in force when the request arrived. Returns whether it does: a chain that
+/// takes longer shows it in events, or in the next list.
+async fn is_in_step(proxy: &Proxy, read: &CachedRead, view: &View) -> bool {
+    let chain = match &*proxy.serving.borrow() {
+        Serving::Live(set) => set.chain(&read.component, &read.resource.resource, VerbClass::Read),
+        Serving::Unknown | Serving::Pending(_) => return false,
+    };
+    let in_force = chain.map(|chain| chain.version());
+    let mut changes = view.subscribe();
+    let reached = changes.wait_for(|_| view.is_in_step(in_force));
+    tokio::time::timeout(fresh::FRESH, reached).await.is_ok_and(|reached| reached.is_ok())
 }
 
 /// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon:

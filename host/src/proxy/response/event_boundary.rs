@@ -1,5 +1,5 @@
-//! The body of a forwarded watch, which Weir may have to end before the API server does. If filters begin to match its
-//! resource, Weir aborts it. If the daemon stops, the watch ends cleanly between two events.
+//! The body of a forwarded watch, which Weir may have to end before the API server does: filters begin to match its resource, or
+//! the daemon stops. It ends between two events. No rest of an event passes unfiltered: within one it is aborted.
 //!
 //! Weir recognizes the end of an event in JSON (a line) and in protobuf (a frame after its length). Memory: a counter,
 //! because the bytes pass unchanged.
@@ -64,7 +64,7 @@ impl Body for InterruptibleWatch {
             && let Poll::Ready(error) = end.as_mut().poll(cx)
         {
             self.end = None;
-            if !matches!(error, AbortError::Stopping) {
+            if !matches!(error, AbortError::Stopping) && !self.boundary.is_between() {
                 return Poll::Ready(Some(Err(error)));
             }
         }

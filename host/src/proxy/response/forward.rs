@@ -1,29 +1,26 @@
 //! Forwards requests that no filter matches: all verbs, bodies streamed both ways unchanged, upgraded connections as bytes.
 //!
-//! When filters begin to match the resource of an open watch, Weir aborts the watch, so that its client lists again through
-//! the filters. Memory: the buffers of hyper for each stream.
+//! When filters begin to match the resource of an open watch, Weir ends the watch; its client goes on with another one, through the
+//! filters. Memory: the buffers of hyper for each stream.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::event_boundary::InterruptibleWatch;
 use super::list_version::ListVersion;
-use super::read::negotiate;
-use super::watch;
 use crate::proxy::Proxy;
-use crate::proxy::body::{AbortError, Meter, ResponseBody, empty, full};
+use crate::proxy::body::{AbortError, Meter, ResponseBody, empty};
 use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
-use crate::proxy::resume::ClientKey;
 use crate::proxy::server::listener::Peer;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
-use weir_runtime::{ChainVersion, Serving};
+use weir_runtime::ChainVersion;
 use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, UpstreamBody};
 
 /// The buffer of an upgraded stream, for each direction.
@@ -54,26 +51,6 @@ pub(in crate::proxy) async fn forward(
     let protocol =
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
     let meter = Meter::new(proxy.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, started);
-    // Clients of a former process continue with what its filters have made, until they list.
-    let was_matched = resource.is_some_and(|resource| was_matched(proxy, component, resource));
-    let key = client_key(proxy, &request, &parsed, &caller, component, was_matched);
-    let resume_key = key.filter(|key| proxy.resume.contains(key));
-    let continues = resource.is_some_and(|found| found.verb == Verb::Watch) && !watch::starts_complete(&parsed.query);
-    let version = parsed.query.first("resourceVersion").unwrap_or_default();
-    if continues && was_matched && resume_key.is_none() {
-        proxy.metrics.relist("restarted");
-        return meter.attach(relist("no filter matches this resource since the daemon was restarted", encoding));
-    }
-    if continues && key.is_some_and(|key| proxy.resume.reached(&key, version)) {
-        proxy.metrics.relist("unmatched");
-        return meter.attach(relist("no filter matches this resource any more", encoding));
-    }
-
-    let is_remembered = request.method() == Method::GET
-        && resource.is_some_and(|found| match found.verb {
-            Verb::List => was_matched || is_cached(proxy, component, found),
-            _ => was_matched && !continues,
-        });
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let purpose = purpose(resource, protocol.is_some());
@@ -94,20 +71,16 @@ pub(in crate::proxy) async fn forward(
             None => meter.attach(StatusError::unrequested_upgrade().response(encoding)),
         };
     }
-    if let Some(key) = resume_key.filter(|_| response.status().is_success() && !continues) {
-        proxy.resume.remove(&key);
-    }
-    if let Some(key) = key.filter(|_| is_remembered && response.status().is_success()) {
-        proxy.resume.save_unfiltered(key);
-    }
-    let is_list = is_remembered && response.status() == StatusCode::OK;
     let (mut parts, body) = response.into_parts();
     headers::prepare_response(&mut parts);
+    let is_cached = resource.is_some_and(|resource| is_cached(proxy, component, resource));
     let body = match resource {
         Some(resource) if resource.verb == Verb::Watch => {
             until_filtered(proxy, component, resource, &parts.headers, body)
         }
-        Some(resource) if is_list => handing_out(proxy, component, resource, &parts.headers, body),
+        Some(resource) if resource.verb == Verb::List && is_cached && parts.status == StatusCode::OK => {
+            handing_out(proxy, component, resource, &parts.headers, body)
+        }
         _ => unchanged(body),
     };
     meter.attach(Response::from_parts(parts, body))
@@ -163,50 +136,12 @@ fn handing_out(
             let found = list.pass(data.clone());
             reading = found == Ok(None);
             if let Ok(Some(version)) = found {
-                views.hand_out(&component, &resource, version, ChainVersion::UNFILTERED);
+                views.end_stream(&component, &resource, version, ChainVersion::UNFILTERED);
             }
         }
         frame
     });
     passed.map_err(AbortError::from).boxed_unsync()
-}
-
-/// Returns a watch response of one event: 410 Expired, which makes an informer list again.
-pub(in crate::proxy) fn relist(reason: &'static str, encoding: Encoding) -> Response<ResponseBody> {
-    let mut response = Response::new(full(StatusError::Expired(reason).event(encoding)));
-    response.headers_mut().insert(header::CONTENT_TYPE, encoding.content_type(Verb::Watch));
-    response
-}
-
-/// Returns the client, as its lists and watches are remembered; none if nothing is or will be remembered of it.
-///
-/// A watch that continues from such a state must list again, because no filter matches any more. A later version, for
-/// example that of a write, is none of those that the client got with that state. A new list, or a watch
-/// that starts with the complete state, replaces it. A later page of a list does not: the earlier pages were filtered.
-fn client_key(
-    proxy: &Proxy,
-    request: &http::Request<RequestBody>,
-    parsed: &RequestInfo,
-    caller: &Caller,
-    component: &str,
-    was_matched: bool,
-) -> Option<ClientKey> {
-    let resource = parsed.resource().filter(|resource| match resource.verb {
-        Verb::Watch => true,
-        Verb::List => parsed.query.first("continue").unwrap_or_default().is_empty(),
-        _ => false,
-    })?;
-    let is_remembered = was_matched || !proxy.resume.is_empty() || is_cached(proxy, component, resource);
-    let (headers, query) = (request.headers(), &parsed.query);
-    is_remembered.then(|| ClientKey::of(headers, caller, resource, query, negotiate(headers, resource, query)))
-}
-
-/// Whether a filter of a former process may have made what the client holds.
-fn was_matched(proxy: &Proxy, component: &str, resource: &ResourceRequest) -> bool {
-    match &*proxy.serving.borrow() {
-        Serving::Live(set) => set.was_matched(component, &resource.resource),
-        Serving::Unknown | Serving::Pending(_) => false,
-    }
 }
 
 /// Whether views serve the watch of a client that has listed here.
@@ -251,7 +186,7 @@ fn switch(
     Response::from_parts(parts, empty())
 }
 
-/// Returns the body of a watch. It is aborted when filters begin to match its resource, and ends when the daemon stops.
+/// Returns the body of a watch. It ends when filters begin to match its resource, and when the daemon stops.
 fn until_filtered(
     proxy: &Arc<Proxy>,
     component: &str,
@@ -274,8 +209,7 @@ fn until_filtered(
         };
         tokio::select! {
             () = matched => {
-                proxy.metrics.relist("matched");
-                tracing::info!(resource = %resource.resource, component, "watch aborted so that its client lists again: filters now match the resource");
+                tracing::info!(resource = %resource.resource, component, "watch ended: filters now match its resource");
                 AbortError::NowFiltered
             }
             () = proxy.tasks.stopping() => AbortError::Stopping,

@@ -12,8 +12,9 @@ use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{ResponseBody, empty, full};
 use crate::proxy::respond::StatusError;
+use crate::proxy::route::Filtering;
 use weir_kube::{MediaType, ResourceRequest, Transform};
-use weir_runtime::{Chain, Outcome};
+use weir_runtime::Outcome;
 use weir_upstream::error_report;
 
 /// The largest object. etcd stores at most 1.5 MiB, but aggregated APIs can have larger objects.
@@ -46,7 +47,8 @@ pub(in crate::proxy) async fn get(
         }
     };
     let object = object.typed(&read.object_type).map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
-    let body = full(filtered(&read.chain, &object, read.media_type.transform, &read.resource).await?);
+    read.take_filters(proxy);
+    let body = full(filtered(&read.filtering, &object, read.media_type.transform, &read.resource).await?);
     if read.method == Method::HEAD {
         if let Some(length) = body.size_hint().exact() {
             parts.headers.insert(header::CONTENT_LENGTH, length.into());
@@ -61,14 +63,14 @@ pub(in crate::proxy) async fn get(
 /// # Errors
 /// The object is hidden or malformed, or a filter failed.
 pub(super) async fn filtered(
-    chain: &Chain,
+    filtering: &Filtering,
     object: &EncodedObject,
     transform: Transform,
     resource: &ResourceRequest,
 ) -> Result<Bytes, StatusError> {
     let invalid = |error: weir_document::Error| StatusError::InvalidResponse(error_report(&error));
     object.document().kind().map_err(invalid)?;
-    let encoded = match chain.run(vec![object.document().clone()]).await.pop() {
+    let encoded = match filtering.run(vec![object.document().clone()]).await.pop() {
         Some(Outcome::Unchanged) => object.encode(None, transform),
         Some(Outcome::Edited(bytes)) => object.encode(Some(&bytes), transform),
         Some(Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),

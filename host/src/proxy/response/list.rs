@@ -9,7 +9,7 @@
 //! buffers its list, too.
 
 mod block_buffer;
-mod failed_objects;
+pub(super) mod list_input;
 mod list_response;
 mod table;
 
@@ -22,7 +22,6 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
 use self::block_buffer::BlockBuffer;
-pub(in crate::proxy) use self::failed_objects::FailedObjects;
 use self::list_response::ListResponse;
 use super::memory_budget::{MemoryLease, OverBudget};
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
@@ -44,13 +43,16 @@ pub(in crate::proxy) async fn list(
     proxy: &Arc<Proxy>,
     read: ReadRequest,
 ) -> Result<Response<ResponseBody>, StatusError> {
-    proxy.failed_objects.check(proxy, &read).await?;
+    if !read.is_of_views(proxy) {
+        read.find_stamp(proxy).await;
+    }
     let mut read = Arc::new(read);
     loop {
         let ObjectsResponse { parts, body, encoding } = match read.send(proxy, read.upstream_path()).await? {
             ReadResponse::Objects(objects) => objects,
             ReadResponse::Other(response) => return Ok(response),
         };
+        Arc::make_mut(&mut read).take_filters(proxy);
         if read.method == Method::HEAD {
             return Ok(Response::from_parts(parts, empty()));
         }

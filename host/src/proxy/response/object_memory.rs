@@ -26,6 +26,7 @@ use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::{Caller, hash_part, hash_text};
 use crate::proxy::respond::StatusError;
+use crate::proxy::route::Filtering;
 use weir_upstream::clock;
 
 /// The groups of resources that are not kept.
@@ -178,7 +179,10 @@ impl ObjectRead {
         let object = object.typed(&ObjectType::of(&self.resource));
         let object = object.map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
         let body = match chain {
-            Some(chain) => get::filtered(chain, &object, media_type.transform, &self.resource).await?,
+            Some(chain) => {
+                get::filtered(&Filtering::of(Some(chain.clone())), &object, media_type.transform, &self.resource)
+                    .await?
+            }
             None => object.encode(None, media_type.transform).map_err(invalid)?,
         };
         Ok(Answer { body, ..answer.clone() }.response())

@@ -1,31 +1,45 @@
 //! The upstream request of a get, list or watch that filters match. Before a write, Weir reads the current object by it, too.
 
+use std::time::Duration;
+
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, Version, header};
 
-use super::forward;
+use super::{forward, get};
 use crate::codec::ObjectType;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
-use crate::proxy::resume::ClientKey;
+use crate::proxy::route::Filtering;
+use tokio::time::timeout;
+use weir_document::Document;
 use weir_document::protobuf::kind_of;
 use weir_kube::{Encoding, MediaType, Query, ResourceRequest, Transform, Verb, accepts_only_tables};
-use weir_runtime::{Chain, ChainVersion};
 use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamBody, no_request_body};
 
-/// A read that filters match. The chain and its version at the start apply to the whole response.
+/// The longest time that a read waits for a stamp. Without one its client gets again what it holds.
+const FIND_STAMP: Duration = Duration::from_secs(2);
+
+/// What does not select in a query.
+const NO_SELECTION: [&str; 9] = [
+    "watch",
+    "timeoutSeconds",
+    "allowWatchBookmarks",
+    "sendInitialEvents",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "limit",
+    "continue",
+    "includeObject",
+];
+
+/// A read that filters match. Those apply to the whole response that are in force when its head arrives.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct ReadRequest {
-    pub(in crate::proxy) chain: Chain,
-    pub(in crate::proxy) chain_version: ChainVersion,
+    pub(in crate::proxy) filtering: Filtering,
     pub(in crate::proxy) component: String,
-    /// The key of the client's resume state.
-    pub(in crate::proxy) client: ClientKey,
-    /// The client's key for all that it reads of the resource.
-    pub(in crate::proxy) any_read: ClientKey,
     pub(in crate::proxy) method: Method,
     /// Whether the client uses HTTP/1.0, where it cannot detect a truncated body.
     pub(in crate::proxy) old_client: bool,
@@ -64,7 +78,7 @@ pub(in crate::proxy) struct ObjectsResponse {
 
 /// The parts of a read. They come from a client's read, or from a write whose object Weir reads first.
 pub(in crate::proxy) struct ReadParts {
-    pub(in crate::proxy) chain: Chain,
+    pub(in crate::proxy) filtering: Filtering,
     pub(in crate::proxy) component: String,
     pub(in crate::proxy) caller: Caller,
     pub(in crate::proxy) method: Method,
@@ -81,21 +95,16 @@ pub(in crate::proxy) struct ReadParts {
 impl ReadRequest {
     /// Prepares the headers for the API server.
     pub(in crate::proxy) fn new(parts: ReadParts) -> Self {
-        let ReadParts { chain, component, caller, method, version, mut headers, path, query, resource, compress } =
+        let ReadParts { filtering, component, caller, method, version, mut headers, path, query, resource, compress } =
             parts;
         let media_type = negotiate(&headers, &resource, &query);
-        let client = ClientKey::of(&headers, &caller, &resource, &query, media_type);
-        let any_read = ClientKey::of_resource(&headers, &caller, &resource);
         let identity = caller.identity();
         let only_tables = accepts_only_tables(&headers, &query);
         let compress = compress && headers::accepts_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
-            chain_version: chain.version(),
-            chain,
+            filtering,
             component,
-            client,
-            any_read,
             method,
             old_client: version < Version::HTTP_11,
             path,
@@ -114,6 +123,58 @@ impl ReadRequest {
     #[must_use]
     pub(in crate::proxy) fn with_media_type(&self, media_type: MediaType) -> Self {
         Self { media_type, ..self.clone() }
+    }
+
+    /// Takes the filters that are in force, once the head of the response has arrived: each version that a client gets after a
+    /// change was made by the filters after it.
+    pub(in crate::proxy) fn take_filters(&mut self, proxy: &Proxy) {
+        self.filtering = proxy.filtering(&self.component, &self.resource.resource);
+    }
+
+    /// Asks the API server for its newest version, unless a stamp of the filters is known: what a client is shown of a later
+    /// version, they have made. With the client's credential, one object of the collection.
+    pub(in crate::proxy) async fn find_stamp(&self, proxy: &Proxy) {
+        let (version, resource) = (self.filtering.version(), &self.resource.resource);
+        if proxy.chain_stamps.knows(version, resource) || !proxy.upstream.is_reachable() {
+            return;
+        }
+        if let Ok(Some(newest)) = timeout(FIND_STAMP, self.newest_version(proxy)).await {
+            proxy.chain_stamps.note(version, resource, newest);
+        }
+    }
+
+    async fn newest_version(&self, proxy: &Proxy) -> Option<u64> {
+        let (list, selection) = self.list_of_selected(MediaType::JSON);
+        let path = selection.with("limit", "1").on(&list.resource.collection)?;
+        let ReadResponse::Objects(ObjectsResponse { body, .. }) = list.send(proxy, path).await.ok()? else {
+            return None;
+        };
+        let bytes = body.collect(get::LIMIT).await.ok()?;
+        Document::json(bytes).resource_version().ok()??.parse().ok()
+    }
+
+    /// A list of what the read selects, in another form, with the query that selects it.
+    pub(in crate::proxy) fn list_of_selected(&self, media_type: MediaType) -> (Self, Query) {
+        let mut selection = self.query.without(&NO_SELECTION);
+        if let Some(name) = &self.resource.name {
+            let named = format!("metadata.name={name}");
+            let selector = selection.first("fieldSelector").filter(|selector| !selector.is_empty());
+            let selector = selector.map_or_else(|| named.clone(), |selector| format!("{selector},{named}"));
+            selection = selection.with("fieldSelector", &selector);
+        }
+        let mut list = self.with_media_type(media_type);
+        (list.resource.verb, list.resource.name) = (Verb::List, None);
+        (list, selection)
+    }
+
+    /// Whether the client gets a Table.
+    pub(in crate::proxy) fn is_table(&self) -> bool {
+        matches!(self.media_type.transform, Transform::Table(..))
+    }
+
+    /// Whether views serve the watches of its client, which then know what it holds.
+    pub(in crate::proxy) fn is_of_views(&self, proxy: &Proxy) -> bool {
+        proxy.views.as_ref().is_some_and(|views| views.serve(&self.component, &self.resource))
     }
 
     /// Returns the upstream path. For a Table, it requests the whole objects beside the cells.

@@ -10,7 +10,7 @@
 //! out. The client may start a watch at the version in that response. Memory: one object, or the response to the deletion of a collection, at most [`LIMIT`].
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -28,16 +28,13 @@ use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
-use crate::proxy::resume::ChainStarts;
+use crate::proxy::route::Filtering;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables};
-use weir_runtime::{Chain, ChainVersion, Failure, Unwritable};
+use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
 
 /// The response to a successful write whose own response cannot be filtered.
 const SUCCESS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
-
-/// The longest time that a write waits for the version from which on clients may watch.
-const FIND_START: Duration = Duration::from_secs(2);
 
 /// A write that filters match.
 pub(in crate::proxy) struct WriteRequest {
@@ -73,7 +70,7 @@ impl WriteRequest {
 
     /// Checks the write, sends it, and filters its response.
     async fn send(
-        self,
+        mut self,
         proxy: &Arc<Proxy>,
         request: http::Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, StatusError> {
@@ -83,9 +80,6 @@ impl WriteRequest {
         {
             return Ok(response);
         }
-        // Read first: a version that the write makes is of a time at which this chain version was in force.
-        let chain_version = self.chain.version();
-        self.find_start(proxy, &parts.headers, chain_version).await;
         let media_type = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.caller.identity());
         parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
@@ -99,15 +93,17 @@ impl WriteRequest {
         if !parts.status.is_success() {
             return Ok(Response::from_parts(parts, forward::unchanged(body)));
         }
+        // What the client is shown of this version, the filters in force now make.
+        match proxy.filtering(&self.component, &self.resource.resource).chain() {
+            Some(chain) => self.chain = chain.clone(),
+            None => return Ok(Response::from_parts(parts, forward::unchanged(body))),
+        }
         let content_type =
             parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let encoding = Encoding::from_content_type(content_type);
         let plain = DecodedBody::new(&parts.headers, body);
         let filtered = match (encoding, plain) {
-            (Some(encoding), Ok(plain)) => {
-                let created = (parts.status == StatusCode::CREATED).then_some((&proxy.chain_starts, chain_version));
-                self.filter(encoding, media_type, plain, created).await
-            }
+            (Some(encoding), Ok(plain)) => self.filter(encoding, media_type, plain).await,
             (None, _) => Err(Unfilterable(format!("its content type is {content_type:?}"))),
             (_, Err(reason)) => Err(Unfilterable(reason)),
         };
@@ -153,7 +149,7 @@ impl WriteRequest {
     /// Returns a read as JSON, with the credential and the chain of the write.
     fn read(&self, headers: &HeaderMap, path: PathAndQuery, resource: ResourceRequest) -> ReadRequest {
         let read = ReadRequest::new(ReadParts {
-            chain: self.chain.clone(),
+            filtering: Filtering::of(Some(self.chain.clone())),
             component: self.component.clone(),
             caller: self.caller.clone(),
             method: Method::GET,
@@ -231,45 +227,12 @@ impl WriteRequest {
         }
     }
 
-    /// Finds a version from which on clients of this chain may watch, before a write makes the next one. Only a created
-    /// object tells it by itself: the version of an update is an old one if nothing has changed.
-    async fn find_start(&self, proxy: &Proxy, headers: &HeaderMap, chain_version: ChainVersion) {
-        let resource = &self.resource.resource;
-        let is_update = matches!(self.resource.verb, Verb::Update | Verb::Patch | Verb::Delete);
-        if !is_update
-            || self.resource.is_heartbeat()
-            || !proxy.upstream.is_reachable()
-            || proxy.chain_starts.knows(chain_version, resource)
-        {
-            return;
-        }
-        let version = tokio::time::timeout(FIND_START, self.latest_version(proxy, headers)).await;
-        if let Ok(Some(version)) = version {
-            proxy.chain_starts.note(chain_version, resource, version);
-        }
-    }
-
-    /// Asks the API server for the latest version of the collection, with the client's credential.
-    async fn latest_version(&self, proxy: &Proxy, headers: &HeaderMap) -> Option<u64> {
-        let mut resource = self.resource.clone();
-        (resource.verb, resource.name, resource.subresource) = (Verb::List, None, None);
-        let path: PathAndQuery = format!("{}?limit=1", resource.collection).parse().ok()?;
-        let read = self.read(headers, path.clone(), resource);
-        let ReadResponse::Objects(ObjectsResponse { body, .. }) = read.send(proxy, path).await.ok()? else {
-            return None;
-        };
-        let bytes = body.collect(LIMIT).await.ok()?;
-        Document::json(bytes).resource_version().ok()??.parse().ok()
-    }
-
     /// Filters the response to the write. Returns the first failure of a filter, whose object then has the edits before it.
-    /// `created`: the write has created the object.
     async fn filter(
         &self,
         encoding: Encoding,
         media_type: MediaType,
         plain: DecodedBody,
-        created: Option<(&ChainStarts, ChainVersion)>,
     ) -> Result<(Bytes, Option<Failure>), Unfilterable> {
         let bytes = plain.collect(LIMIT).await.map_err(|error| Unfilterable(error.to_string()))?;
         let unfilterable = |error: weir_document::Error| Unfilterable(error.to_string());
@@ -288,13 +251,6 @@ impl WriteRequest {
             return Ok((bytes, None));
         }
         let object = object.typed(&ObjectType::of(&self.resource)).map_err(|error| Unfilterable(error.to_string()))?;
-        let version = || object.document().resource_version().ok()??.parse::<u64>().ok();
-        if let Some(((starts, chain_version), version)) =
-            created.filter(|_| self.resource.subresource.is_none()).zip(version())
-        {
-            // This version is newer than all that anybody got before.
-            starts.note(chain_version, &self.resource.resource, version.saturating_sub(1));
-        }
         let written = self.chain.show_written(object.document().clone()).await;
         let bytes = object.encode(written.edited.as_ref(), media_type.transform).map_err(unfilterable)?;
         Ok((bytes, written.failure))

@@ -23,7 +23,6 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::client_certificate::Subject;
 use super::client_trust::ClientCertificate;
-use super::connection_lists::ConnectionLists;
 use super::head_guard::{HEAD_BYTES, HEAD_FIELDS, HeadError, HeadGuard, OwnAnswers};
 use super::shut_down::{quiet, shut_down};
 use super::tls::ServerTls;
@@ -78,14 +77,12 @@ pub(in crate::proxy) struct Peer {
     pub(in crate::proxy) connection: Connection,
     /// While it is held, ports that outlive the daemon go on accepting. `None` if the connection came after the stop.
     _hold: Option<TaskTrackerToken>,
-    pub(in crate::proxy) lists: Arc<ConnectionLists>,
 }
 
 impl Peer {
     /// The client of a connection without TLS. `local` is the address that it connected to.
     pub(in crate::proxy) fn plain(address: SocketAddr, local: Option<SocketAddr>, connection: Connection) -> Self {
-        let (uid, lists) = (Arc::default(), Arc::default());
-        Self { address, local, uid, certificate: None, connection, _hold: None, lists }
+        Self { address, local, uid: Arc::default(), certificate: None, connection, _hold: None }
     }
 
     /// The user and groups of the client certificate, if the client sent one.

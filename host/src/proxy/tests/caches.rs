@@ -43,7 +43,7 @@ async fn caches_shows_each_store_with_its_views() {
         json!({"offlineSince": null, "localStatus": null, "stores": []}),
         "nobody has read anything"
     );
-    let (_, list) = fixture.json("/api/v1/services?resourceVersion=0").await;
+    let list = fixture.settle("/api/v1/services?resourceVersion=0").await;
     let mut events = fixture.watch(&format!("{WATCH}{}", version(&list))).await;
     fixture.service("d", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED d");
@@ -73,7 +73,7 @@ async fn caches_shows_each_store_with_its_views() {
 #[tokio::test]
 async fn a_store_weighs_what_its_objects_weigh_after_changes_and_deletions() {
     let (fixture, _script) = cached().await;
-    let (_, list) = fixture.json("/api/v1/services?resourceVersion=0").await;
+    let list = fixture.settle("/api/v1/services?resourceVersion=0").await;
     let bytes = |fixture: &ProxyFixture| fixture.caches.to_json()["stores"][0]["bytes"].as_u64().unwrap();
     let before = bytes(&fixture);
     let mut events = fixture.watch(&format!("{WATCH}{}", version(&list))).await;
@@ -89,7 +89,7 @@ async fn a_store_weighs_what_its_objects_weigh_after_changes_and_deletions() {
 #[tokio::test]
 async fn metrics_of_caches_are_by_resource_and_count_what_watches_get() {
     let (fixture, _script) = cached().await;
-    let (_, list) = fixture.json("/api/v1/services?resourceVersion=0").await;
+    let list = fixture.settle("/api/v1/services?resourceVersion=0").await;
     let mut all = Vec::new();
     for _ in 0..3 {
         all.push(fixture.watch(&format!("{WATCH}{}", version(&list))).await);

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 /// Each module with the modules that it may use.
 const LAYERS: [(&str, &[&str]); 7] = [
     ("server", &[]),
-    ("resume", &[]),
+    ("chain_stamps", &[]),
     ("route", &[]),
-    ("response", &["server", "resume", "route"]),
+    ("response", &["server", "chain_stamps", "route"]),
     ("identity", &["server"]),
     ("websocket", &["server"]),
     ("service", &["server", "response", "identity", "route", "websocket"]),

@@ -1,4 +1,5 @@
-//! The versions from which a filtered watch may start: each that the present chain version has shown to anybody.
+//! The versions from which a filtered watch continues: above the stamp of the present chain version it gets the events, else the
+//! present state first.
 
 use http_body_util::Full;
 
@@ -60,6 +61,12 @@ impl ProxyFixture {
         object
     }
 
+    /// The stamp of the filters in force is known, and the API server is above it.
+    pub(super) async fn stamped(&self) {
+        self.json("/api/v1/services").await;
+        self.server.store().advance();
+    }
+
     async fn watch_from(&self, path: &str, from: &Value) -> EventReader {
         self.watch(&format!("{path}?watch=1&resourceVersion={}", version(from))).await
     }
@@ -68,6 +75,7 @@ impl ProxyFixture {
 #[tokio::test]
 async fn a_watch_starts_at_the_version_of_a_created_object() {
     let (fixture, _script) = filtered().await;
+    fixture.stamped().await;
     let created = fixture.create("b").await;
     let mut events = fixture.watch_from("/api/v1/services", &created).await;
     fixture.service("c", "ClusterIP");
@@ -77,6 +85,7 @@ async fn a_watch_starts_at_the_version_of_a_created_object() {
 #[tokio::test]
 async fn a_watch_starts_at_the_version_of_an_update_or_of_a_get() {
     let (fixture, _script) = filtered().await;
+    fixture.stamped().await;
     let patched = fixture.patch("a", "x").await;
     let mut events = fixture.watch_from(SERVICES, &patched).await;
     fixture.service("b", "ClusterIP");
@@ -90,6 +99,7 @@ async fn a_watch_starts_at_the_version_of_an_update_or_of_a_get() {
 #[tokio::test]
 async fn a_watch_starts_at_the_version_of_a_list_of_another_shape() {
     let (fixture, _script) = filtered().await;
+    fixture.stamped().await;
     let (_, list) = fixture.json("/api/v1/services").await;
     let mut events = fixture.watch_from(SERVICES, &list).await;
     fixture.service("b", "ClusterIP");
@@ -104,31 +114,33 @@ async fn an_update_without_an_effect_does_not_make_older_versions_known() {
     let unchanged = fixture.patch("a", "").await;
     let unchanged = fixture.patch("a", unchanged["spec"]["externalName"].as_str().unwrap_or_default()).await;
     assert!(version(&unchanged).parse::<u64>().unwrap() >= version(&old).parse().unwrap());
-    assert_eq!(fixture.watch_from(SERVICES, &old).await.next_summary().await, "ERROR 410");
+    let mut events = fixture.watch_from(SERVICES, &old).await;
+    assert_eq!((events.next_summary().await, events.next_summary().await), ("ADDED b".into(), "MODIFIED a".into()));
 }
 
 #[tokio::test]
-async fn a_version_from_before_a_change_of_values_gets_410_and_one_after_it_does_not() {
+async fn a_version_from_before_a_change_of_values_gets_the_present_state_and_one_after_it_does_not() {
     let (fixture, script) = filtered().await;
     let before = fixture.create("b").await;
     script.change();
-    assert_eq!(fixture.watch_from(SERVICES, &before).await.next_summary().await, "ERROR 410");
+    let mut events = fixture.watch_from(SERVICES, &before).await;
+    assert_eq!((events.next_summary().await, events.next_summary().await), ("MODIFIED a".into(), "MODIFIED b".into()));
     let after = fixture.create("c").await;
-    assert_eq!(fixture.watch_from(SERVICES, &before).await.next_summary().await, "ERROR 410");
+    assert_eq!(fixture.watch_from(SERVICES, &before).await.next_summary().await, "MODIFIED a");
     let mut events = fixture.watch_from(SERVICES, &after).await;
     fixture.service("d", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED d");
 }
 
 #[tokio::test]
-async fn an_informer_that_an_earlier_chain_served_lists_again_whatever_others_got() {
+async fn an_informer_that_an_earlier_chain_served_gets_the_present_state_whatever_others_got() {
     let (fixture, script) = filtered().await;
     let (_, list) = fixture.json("/api/v1/services").await;
     script.change();
     // Another list of the same client has the same version, as nothing else has changed.
     let (_, other) = fixture.json(SERVICES).await;
     assert_eq!(version(&list), version(&other));
-    assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "ERROR 410");
+    assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "MODIFIED a");
 }
 
 /// A filter is added and removed again, faster than its clients notice.
@@ -151,19 +163,19 @@ async fn what_other_filters_made_does_not_pass_for_the_work_of_the_same_ones_bef
         fixture.service("b", "LoadBalancer");
         fixture.filter(rule, &script);
         for list in [same, later] {
-            assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "ERROR 410");
+            assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "MODIFIED a");
         }
         fixture.json("/api/v1/services").await;
     }
 }
 
 #[tokio::test]
-async fn an_unfiltered_watch_lists_again_when_a_filter_begins_to_match() {
+async fn an_unfiltered_watch_gets_the_present_state_when_a_filter_begins_to_match() {
     let fixture = fixture().await;
     fixture.service("a", "ClusterIP");
     let (_, list) = fixture.json("/api/v1/services").await;
     fixture.filter("*/services", &keep());
-    assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "ERROR 410");
+    assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "MODIFIED a");
 }
 
 #[tokio::test]
@@ -171,7 +183,7 @@ async fn a_version_after_the_last_filter_left_is_forwarded() {
     let (fixture, _script) = filtered().await;
     let (_, list) = fixture.json("/api/v1/services").await;
     fixture.no_filters();
-    assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "ERROR 410");
+    assert_eq!(fixture.watch_from("/api/v1/services", &list).await.next_summary().await, "MODIFIED a");
     let created = fixture.create("b").await;
     let mut events = fixture.watch_from("/api/v1/services", &created).await;
     fixture.service("c", "ClusterIP");

@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 use weir_document::protobuf::FrameSplitter;
 use weir_kube::MetaVersion;
+use weir_store::StoreKey;
 use weir_store::cache::Object;
 
 use super::*;
+use crate::view::object::ViewOutcome;
 
 fn format() -> ObjectFormat {
     let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Service".into() });
@@ -21,12 +23,13 @@ fn service(version: u64, shown: Option<&str>) -> Arc<ViewObject> {
     };
     let source = Arc::new(Object { key: StoreKey::new("", "a"), version, bytes: bytes("source") });
     let outcome = shown.map_or(ViewOutcome::Hidden, |text| ViewOutcome::Edited(bytes(text)));
-    Arc::new(ViewObject { source, outcome })
+    Arc::new(ViewObject { source, outcome, stands_in: false })
 }
 
 /// The annotation and the version that a client gets.
-fn encoded(event: &ViewEvent, event_type: EventType, encoding: Encoding, transform: Transform) -> (String, String) {
-    let bytes = event.encode(event_type, &format(), encoding, transform).unwrap();
+fn encoded(of: EncodedAs<'_>, encoding: Encoding, transform: Transform) -> (String, String) {
+    let event_type = of.event_type;
+    let bytes = encode(of, &format(), encoding, transform).unwrap();
     let object = match encoding {
         Encoding::Json => {
             let mut value: Value = serde_json::from_slice(&bytes).unwrap();
@@ -47,31 +50,43 @@ fn encoded(event: &ViewEvent, event_type: EventType, encoding: Encoding, transfo
     (text(&object["metadata"]["annotations"]["shown"]), text(&object["metadata"]["resourceVersion"]))
 }
 
-#[test]
-fn a_change_without_a_version_deletes_the_old_state_and_adds_the_new_one_in_every_form() {
-    let frames = FrameBytes::new(WatchMemory::new(1 << 20));
-    let cause = Cause::Refiltered { stamp: 9 };
-    let event = |old, new| ViewEvent::new(7, 7, cause, Some(service(5, old)), Some(service(5, new)), &frames);
-    let (changed, shown) = (event(Some("old"), Some("new")), event(None, Some("new")));
-    assert!(changed.keeps_version() && shown.keeps_version());
-    for encoding in [Encoding::Json, Encoding::Protobuf] {
-        for transform in [Transform::None, Transform::Metadata(MetaVersion::V1)] {
-            let of = |event: &ViewEvent, event_type| encoded(event, event_type, encoding, transform);
-            let state = |text: &str| (text.to_owned(), "5".to_owned());
-            assert_eq!(of(&changed, EventType::Deleted), state("old"), "{encoding:?} {transform:?}");
-            assert_eq!(of(&changed, EventType::Added), state("new"), "{encoding:?} {transform:?}");
-            assert_eq!(of(&shown, EventType::Deleted), state("new"), "the state before is not known");
-        }
-    }
+fn event(old: Option<&str>, new: Option<&str>, memory: &WatchMemory) -> ViewEvent {
+    let (key, memo) = (Some(StoreKey::new("", "a")), EventMemo::new(&FrameBytes::new(memory.clone())));
+    let (old, new) = (Some(service(5, old)), Some(service(5, new)));
+    ViewEvent { version: 7, cause: weir_view::Cause::Change, key, old, new, memo }
 }
 
 #[test]
-fn an_event_of_the_api_server_or_a_newer_object_has_a_version_of_its_own() {
-    let frames = FrameBytes::new(WatchMemory::new(1 << 20));
-    let (old, new) = (Some(service(5, Some("old"))), Some(service(7, Some("new"))));
-    let upstream = ViewEvent::new(5, 7, Cause::Upstream, old.clone(), new.clone(), &frames);
-    let late = ViewEvent::new(7, 7, Cause::Refiltered { stamp: 7 }, old, new, &frames);
-    assert!(!upstream.keeps_version() && !late.keeps_version());
+fn an_event_is_encoded_once_in_every_form_and_a_deletion_carries_the_version_that_it_has() {
+    let memory = WatchMemory::new(1 << 20);
+    let event = event(Some("old"), Some("new"), &memory);
+    for encoding in [Encoding::Json, Encoding::Protobuf] {
+        for transform in [Transform::None, Transform::Metadata(MetaVersion::V1)] {
+            for (event_type, object, version, expected) in [
+                (EventType::Deleted, &event.old, Some(9), ("old", "9")),
+                (EventType::Added, &event.new, None, ("new", "5")),
+                (EventType::Modified, &event.new, None, ("new", "5")),
+            ] {
+                let object = object.as_deref().unwrap();
+                let of = EncodedAs { event_type, object, version, event: Some(&event) };
+                for _ in 0..2 {
+                    let (shown, version) = encoded(of, encoding, transform);
+                    assert_eq!((shown.as_str(), version.as_str()), expected, "{encoding:?} {transform:?}");
+                }
+            }
+        }
+    }
+    let used = (1 << 20) - memory.limit(0);
+    assert!(used > 0);
+    drop(event);
+    assert_eq!(memory.limit(0), 1 << 20, "what was encoded counts as long as the event lives");
+}
+
+#[test]
+fn the_deletion_of_what_nobody_saw_carries_the_object_as_it_is() {
+    let hidden = service(5, None);
+    let of = EncodedAs { event_type: EventType::Deleted, object: &hidden, version: Some(7), event: None };
+    assert_eq!(encoded(of, Encoding::Json, Transform::None), ("source".to_owned(), "7".to_owned()));
 }
 
 #[test]

@@ -2,12 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::GroupResource;
 use weir_store::cache::Collection;
 use weir_store::{ReflectorError, StoreHandle, StoreReader};
 
@@ -50,8 +48,6 @@ impl ViewKey {
 #[derive(Default)]
 pub(super) struct OpenViews {
     pub(super) views: HashMap<ViewKey, OpenView>,
-    /// The highest version that clients have got, by resource.
-    handed_out: HashMap<GroupResource, Arc<AtomicU64>>,
 }
 
 /// One of them.
@@ -256,10 +252,5 @@ impl OpenViews {
             }
             self.close(&key, "the share of all users is used up");
         }
-    }
-
-    /// The highest version of a resource that clients have got.
-    pub(super) fn handed_out(&mut self, resource: &GroupResource) -> &Arc<AtomicU64> {
-        self.handed_out.entry(resource.clone()).or_default()
     }
 }

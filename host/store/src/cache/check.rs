@@ -311,7 +311,7 @@ impl StoreCheck {
         let (now, end) = self.store.snapshot_and_position();
         let count = usize::try_from(end.checked_sub(position)?).ok()?;
         let events = self.store.events_from(position, count).ok()?;
-        let is_exact = now.format == before.format && !self.store.jumped_over(version) && self.store.is_following();
+        let is_exact = now.format == before.format && self.store.is_following();
         state_at(before, &events, now.version, version).filter(|_| is_exact)
     }
 

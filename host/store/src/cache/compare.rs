@@ -150,7 +150,7 @@ pub(super) fn uid(document: &Document) -> Box<str> {
 }
 
 /// The objects that a store had at a version: those of an earlier snapshot, and the events after it. `None` if the events do
-/// not reach the version, or the store has jumped over it.
+/// not reach the version, or a list has led over it.
 #[must_use]
 pub fn state_at(
     before: &Snapshot,
@@ -159,6 +159,11 @@ pub fn state_at(
     version: u64,
 ) -> Option<RedBlackTreeMapSync<StoreKey, Arc<Object>>> {
     if before.version > version || reached < version {
+        return None;
+    }
+    let is_of_event = before.version == version || events.iter().any(|event| event.version == version);
+    let next = events.iter().find(|event| event.version > version);
+    if !is_of_event && next.is_some_and(|event| event.is_list) {
         return None;
     }
     let mut objects = before.objects.clone();
@@ -249,7 +254,7 @@ mod tests {
     }
 
     fn event(version: u64, old: Option<&Arc<Object>>, new: Option<&Arc<Object>>) -> Arc<StoreEvent> {
-        Arc::new(StoreEvent { version, old: old.cloned(), new: new.cloned() })
+        Arc::new(StoreEvent { version, old: old.cloned(), new: new.cloned(), is_list: false })
     }
 
     #[test]

@@ -8,12 +8,14 @@
 //! Memory: key, uid and version of each object while it is compared. Bytes on the link: one object for each question, questions
 //! that come while one is under way share the next one; and a list of metadata where the store is behind.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::check::ApiServer;
 use super::compare::Fingerprint;
@@ -32,6 +34,15 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The most objects of which names and versions are listed.
 const MAX_LISTED: usize = 1 << 14;
 
+/// How long after a question a read for stamps begins at least: streams of the API server that a change ends have ended by then. It
+/// begins after twice as long, and who asks in the first half shares it.
+const STAMP: Duration = Duration::from_millis(500);
+/// The shortest time between two reads for stamps. A later stamp repeats more, and loses nothing.
+const STAMPS: Duration = Duration::from_secs(10);
+
+/// A read for stamps: when it begins, and the version that it finds.
+type StampRead = (Instant, Shared<BoxFuture<'static, Option<u64>>>);
+
 /// The questions for the newest version, and the last answer.
 #[derive(Debug, Default)]
 pub(super) struct NewestVersion {
@@ -40,6 +51,8 @@ pub(super) struct NewestVersion {
     answer: watch::Sender<Answer>,
     /// Whether the store could not be brought to a version a moment ago.
     is_out_of_reach: AtomicBool,
+    /// The last read for stamps, under way or planned.
+    stamps: std::sync::Mutex<Option<StampRead>>,
 }
 
 /// Answers all questions up to a number.
@@ -70,6 +83,27 @@ impl ResourceStore {
         let mut answers = self.newest.answer.subscribe();
         let answer = answers.wait_for(|answer| answer.questions >= number).await.ok()?;
         answer.version
+    }
+
+    /// The stamp of what has changed before this call, as in `one-watch.md`: the version of a read that begins half a second later or
+    /// more. All readers of the store share it, and the next one begins ten seconds after it. `None`: the API server
+    /// did not say, or the store is gone.
+    pub fn stamp(self: &Arc<Self>) -> Shared<BoxFuture<'static, Option<u64>>> {
+        let asked = Instant::now();
+        let mut stamps = self.newest.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let begins = match &*stamps {
+            Some((begins, read)) if *begins >= asked + STAMP => return read.clone(),
+            Some((begins, _)) => (*begins + STAMPS).max(asked + 2 * STAMP),
+            None => asked + 2 * STAMP,
+        };
+        let store = Arc::downgrade(self);
+        let read = async move {
+            tokio::time::sleep_until(begins).await;
+            store.upgrade()?.newest_version().await
+        };
+        let read = read.boxed().shared();
+        *stamps = Some((begins, read.clone()));
+        read
     }
 
     /// Whether the store can be brought to a version that it has not reached: it is small enough to be compared, and that has not

@@ -14,6 +14,9 @@ pub struct StoreEvent {
     pub old: Option<Arc<Object>>,
     /// The object after the event; `None` if it does not exist.
     pub new: Option<Arc<Object>>,
+    /// Whether a list has said that the objects are the same at this version: what came and went since the version before is not
+    /// known.
+    pub is_list: bool,
 }
 
 impl StoreEvent {

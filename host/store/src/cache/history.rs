@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 pub struct HistoryGap;
 
 /// Recent events. Positions count all events that were ever appended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct History<E> {
     events: VecDeque<(E, usize)>,
     /// The position of the first kept event.
@@ -93,15 +93,17 @@ impl<E: Clone> History<E> {
     /// # Errors
     /// [`HistoryGap`] if some of them were evicted.
     pub fn from(&self, position: u64, limit: usize) -> Result<Vec<E>, HistoryGap> {
-        let skip = position.checked_sub(self.first).ok_or(HistoryGap)?;
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let skip = skip.min(self.events.len());
-        Ok(self.events.range(skip..).take(limit).map(|(event, _)| event.clone()).collect())
+        if position < self.first {
+            return Err(HistoryGap);
+        }
+        Ok(self.iter_from(position).take(limit).map(|(_, event)| event.clone()).collect())
     }
 
-    /// All events with their positions, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &E)> {
-        self.events.iter().enumerate().map(|(index, (event, _))| (self.first + index as u64, event))
+    /// The events from a position on that are kept, with their positions, oldest first.
+    pub fn iter_from(&self, position: u64) -> impl DoubleEndedIterator<Item = (u64, &E)> {
+        let skip = usize::try_from(position.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.events.len());
+        let first = self.first + skip as u64;
+        self.events.range(skip..).enumerate().map(move |(index, (event, _))| (first + index as u64, event))
     }
 
     /// Forgets all events. Every reader gets [`HistoryGap`], also one that has read them all.

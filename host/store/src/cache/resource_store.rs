@@ -1,7 +1,7 @@
 //! The store of one collection: an immutable snapshot of its objects, and the history of its events.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use super::compare::discontinuity;
 use super::consistent::NewestVersion;
 use super::event::StoreEvent;
-use super::gaps::{Gaps, deletion_versions};
 use super::history::{History, HistoryGap};
 use super::list_room::ListRoom;
 use super::object::{Object, ObjectFormat};
@@ -40,7 +39,6 @@ pub struct ResourceStore {
     end: watch::Sender<u64>,
     state: watch::Sender<ReflectorState>,
     origin: AtomicU8,
-    earlier_until: AtomicU64,
     /// Whether objects may still come from disk.
     restoring: watch::Sender<bool>,
     /// The node of the peer that fills the store; `None`: the API server does.
@@ -48,7 +46,6 @@ pub struct ResourceStore {
     /// The bytes of the objects. Written under the lock of the history.
     bytes: AtomicUsize,
     received: Arc<Received>,
-    gaps: Gaps,
     /// The highest version that a reader waits for.
     pub(super) wanted: watch::Sender<u64>,
     pub(super) newest: NewestVersion,
@@ -74,12 +71,10 @@ impl ResourceStore {
             end: watch::Sender::new(0),
             state: watch::Sender::new(ReflectorState::default()),
             origin: AtomicU8::new(FOLLOWED),
-            earlier_until: AtomicU64::new(u64::MAX),
             restoring: watch::Sender::new(false),
             peer: Mutex::default(),
             bytes: AtomicUsize::new(0),
             received: Arc::default(),
-            gaps: Gaps::default(),
             wanted: watch::Sender::new(0),
             newest: NewestVersion::default(),
             warnings: ArcSwap::default(),
@@ -182,19 +177,6 @@ impl ResourceStore {
         self.origin.load(Ordering::Acquire) == FOLLOWED
     }
 
-    /// The highest version that an earlier process may have read from the API server: what it read last is not on disk when
-    /// it is killed. `u64::MAX` until the API server has sent a list or a bookmark.
-    #[must_use]
-    pub fn earlier_until(&self) -> u64 {
-        self.earlier_until.load(Ordering::Acquire)
-    }
-
-    /// Whether the store jumped over this version by a list, so that its events do not lead from there.
-    #[must_use]
-    pub fn jumped_over(&self, version: u64) -> bool {
-        self.gaps.contain(version)
-    }
-
     /// Notes whether the API server refuses the reader of the store. Who follows the store's events is woken: it is kept on disk.
     pub(crate) fn set_refused(&self, refused: bool) {
         if self.trust.set_refused(refused) {
@@ -210,11 +192,6 @@ impl ResourceStore {
     /// What speaks against the objects.
     pub(crate) fn trust(&self) -> &Trust {
         &self.trust
-    }
-
-    /// Notes that the API server's objects are complete up to this version.
-    fn reached(&self, version: u64) {
-        let _ = self.earlier_until.compare_exchange(u64::MAX, version, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// The node of the peer that fills the store; `None` if the API server does.
@@ -294,9 +271,10 @@ impl ResourceStore {
         let _ = self.origin.compare_exchange(FOLLOWED, PAUSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Applies a complete list: the difference to the present objects becomes events, in the order of their versions.
+    /// Applies a complete list. One of a newer version, with other objects, begins a new history: nobody knows what was created and deleted since the
+    /// version that the store had. Who follows the store compares what it has with the present objects.
     ///
-    /// A list that is older than the store means that the cluster was restored from a backup. The history ends then.
+    /// A list that is older than the store means that the cluster was restored from a backup.
     pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
         let present = self.snapshot();
         let is_foreign = self.origin.load(Ordering::Acquire) == FOREIGN;
@@ -309,24 +287,16 @@ impl ResourceStore {
             // It is reported once the objects are there.
             return ended.map_or((), |ended| self.trust.end_history(ended));
         }
-        self.gaps.add(present.version, version);
         let mut listed: BTreeMap<StoreKey, Object> =
             listed.into_iter().map(|object| (object.key.clone(), object)).collect();
-        let deleted: Vec<_> = present.objects.keys().filter(|key| !listed.contains_key(*key)).collect();
-        let taken = listed.values().map(|object| object.version);
-        let versions = deletion_versions(present.version, version, taken, deleted.len());
-        let deleted: Vec<_> =
-            deleted.into_iter().zip(versions).map(|(key, version)| Delta::Remove(key.clone(), version)).collect();
+        let deleted = present.objects.keys().filter(|key| !listed.contains_key(*key));
+        let mut deltas: Vec<Delta> = deleted.map(|key| Delta::Remove(key.clone(), version)).collect();
         let unchanged = |object: &Object| {
             present.format == format
                 && present.objects.get(&object.key).is_some_and(|present| present.version == object.version)
         };
         listed.retain(|_, object| !unchanged(object));
-        let mut deltas: Vec<Delta> = listed.into_values().map(Delta::Listed).chain(deleted).collect();
-        deltas.sort_by_key(|delta| match delta {
-            Delta::Put(object) | Delta::Listed(object) => object.version,
-            Delta::Remove(_, version) | Delta::Bookmark(version) | Delta::ListEnd(version) => *version,
-        });
+        deltas.extend(listed.into_values().map(Delta::Listed));
         deltas.push(Delta::ListEnd(version));
         self.write_if(|_| true, Some(format), deltas);
         self.set_synced();
@@ -337,13 +307,12 @@ impl ResourceStore {
         self.write_if(|_| true, None, deltas);
     }
 
-    /// Notes that nothing has changed up to this version, if the objects are these. Returns whether they are.
+    /// Notes that the objects are the same at this version, if they are these. Returns whether they are.
     pub(super) fn apply_end(&self, is_same: impl FnOnce(&Snapshot) -> bool, version: u64) -> bool {
         self.write_if(is_same, None, vec![Delta::ListEnd(version)])
     }
 
     fn reset(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
-        self.reached(version);
         let mut history = self.history();
         self.bytes.store(listed.iter().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         let objects = listed.into_iter().map(|object| (object.key.clone(), Arc::new(object))).collect();
@@ -369,18 +338,22 @@ impl ResourceStore {
         if let Some(format) = format {
             next.format = format;
         }
+        let before = next.version;
+        let is_newer_list = deltas.iter().any(|delta| matches!(delta, Delta::ListEnd(version) if *version > before));
+        let mut changes = false;
         let mut total = self.bytes.load(Ordering::Relaxed);
         for delta in deltas {
-            if let Delta::Bookmark(version) | Delta::ListEnd(version) = delta {
-                self.reached(version);
-            }
             let Some(event) = next.apply(delta) else { continue };
+            changes |= event.key().is_some();
             let size = |object: &Option<Arc<Object>>| object.as_ref().map_or(0, |object| object.bytes.len());
             total = (total + size(&event.new)).saturating_sub(size(&event.old));
             let bytes = event.len();
             history.append(Arc::new(event), bytes);
         }
         self.bytes.store(total, Ordering::Relaxed);
+        if is_newer_list && changes {
+            history.clear();
+        }
         let end = history.end();
         self.snapshot.store(Arc::new(next));
         drop(history);

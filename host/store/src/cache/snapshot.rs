@@ -52,7 +52,7 @@ impl Snapshot {
                 let new = Arc::new(object);
                 self.advance(new.version);
                 self.objects.insert_mut(new.key.clone(), new.clone());
-                Some(StoreEvent { version: self.version, old, new: Some(new) })
+                Some(StoreEvent { version: self.version, old, new: Some(new), is_list: false })
             }
             Delta::Remove(key, version) => {
                 let old = self.objects.get(&key).cloned()?;
@@ -62,13 +62,13 @@ impl Snapshot {
                 }
                 self.advance(version);
                 self.objects.remove_mut(&key);
-                Some(StoreEvent { version: self.version, old: Some(old), new: None })
+                Some(StoreEvent { version: self.version, old: Some(old), new: None, is_list: false })
             }
             Delta::ListEnd(version) => {
                 self.changed = self.changed.max(version);
-                self.bookmark(version)
+                self.reach(version, true)
             }
-            Delta::Bookmark(version) => self.bookmark(version),
+            Delta::Bookmark(version) => self.reach(version, false),
         }
     }
 
@@ -77,10 +77,10 @@ impl Snapshot {
         self.version = self.version.max(version);
     }
 
-    fn bookmark(&mut self, version: u64) -> Option<StoreEvent> {
+    fn reach(&mut self, version: u64, is_list: bool) -> Option<StoreEvent> {
         (version > self.version).then(|| {
             self.version = version;
-            StoreEvent { version, old: None, new: None }
+            StoreEvent { version, old: None, new: None, is_list }
         })
     }
 }

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, select_all};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::cluster::ClusterCheck;
 use super::commit::PersistRequest;
 use super::conditions::DiskCondition;
-use super::config::{Confidentiality, DiskConfig, LONG, READ_DEADLINE, READ_ONLINE, READERS, StoreName};
+use super::config::{Confidentiality, DiskConfig, LONG, READ_DEADLINE, READ_ONLINE, StoreName};
 use super::error::DiskUnusable;
 use super::metrics::DiskMetrics;
 use super::reading::{Reading, lock};
@@ -44,9 +44,9 @@ pub struct DiskCache {
     connectivity: Option<Connectivity>,
     /// Whether a read was given up, and none has ended since.
     hangs: AtomicBool,
-    /// The threads that may read, and write.
-    readers: Arc<Semaphore>,
-    writers: Arc<Semaphore>,
+    /// One at a time reads, and one writes: a disk that hangs costs a thread each.
+    reader: Arc<Semaphore>,
+    writer: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -82,8 +82,8 @@ impl DiskCache {
             opened: Instant::now(),
             connectivity,
             hangs: AtomicBool::new(false),
-            readers: Arc::new(Semaphore::new(READERS)),
-            writers: Arc::new(Semaphore::new(1)),
+            reader: Arc::new(Semaphore::new(1)),
+            writer: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -289,85 +289,116 @@ impl DiskCache {
         self.blocking(commit).await.flatten()
     }
 
-    /// Uses the file on a thread that may block. `None` if that panics, which is a defect.
+    /// Uses the file in turn, on a thread that may block. `None` if that panics, which is a defect.
     pub(super) async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         operation: impl FnOnce(&mut DiskState, &[PersistRequest]) -> T + Send + 'static,
     ) -> Option<T> {
-        // Whoever waits does so without a thread: a disk that hangs costs one.
-        let turn = self.writers.clone().acquire_owned().await.ok()?;
-        let cache = self.clone();
-        let mut task = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            let mut state = lock(&cache.state);
+        let turn = self.writer.clone().acquire_owned().await.ok()?;
+        let write = self.on_thread(turn, move |cache| {
             let requests: Vec<_> = cache.requests().stores.values().cloned().collect();
-            let result = operation(&mut state, &requests);
-            cache.reading.on_disk.update(&state);
+            let mut state = lock(&cache.state);
+            let result = cache.with_state(&mut state, |state| operation(state, &requests));
             cache.reading.conditions.update(&state);
-            cache.tell_foreign(&state);
-            cache.hangs.store(false, Ordering::Relaxed);
             result
         });
-        let done = match tokio::time::timeout(LONG, &mut task).await {
+        tokio::pin!(write);
+        match tokio::time::timeout(LONG, &mut write).await {
             Ok(done) => done,
             Err(_) => {
                 let begun = Instant::now();
                 tracing::warn!(file = self.file(), time = ?LONG, "the disk does not answer: what changes is kept in memory");
-                let done = task.await;
+                let done = write.await;
                 tracing::info!(file = self.file(), time = ?(LONG + begun.elapsed()), "the disk answers again");
                 done
             }
-        };
-        done.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
+        }
     }
 
-    /// Reads on a thread that may block: from the state, or beside it while it is in use, which may be for as long as the disk
-    /// takes for a write, or not open yet. `None` if it does not answer in time.
+    /// Reads from the state, or beside it while it is in use, which may be for as long as the disk takes for a write, or not open
+    /// yet. `None` if the disk does not answer in time.
     async fn read_with<T: Send + 'static>(
         self: &Arc<Self>,
-        beside: impl Fn(&Reading) -> Option<T> + Send + 'static,
-        operation: impl FnOnce(&mut DiskState) -> Option<T> + Send + 'static,
+        beside: impl Fn(&Reading) -> Option<T> + Clone + Send + 'static,
+        operation: impl Fn(&mut DiskState) -> Option<T> + Clone + Send + 'static,
     ) -> Option<T> {
         // What the API server has, too, need not wait for a disk that hangs.
         let is_online = self.connectivity.as_ref().is_some_and(Connectivity::is_working);
-        if is_online && self.hangs.load(Ordering::Relaxed) && self.readers.available_permits() < READERS {
+        if is_online && self.hangs.load(Ordering::Relaxed) && self.reader.available_permits() == 0 {
             return None;
         }
-        let deadline = Instant::now() + if is_online { READ_ONLINE } else { READ_DEADLINE };
-        let turn = tokio::time::timeout_at(deadline, self.readers.clone().acquire_owned()).await.ok()?.ok()?;
+        let deadline = if is_online { READ_ONLINE } else { READ_DEADLINE };
+        let read = tokio::time::timeout(deadline, self.read_in_turn(beside, operation)).await;
+        // The next one does not wait for it again, as long as it goes on.
+        read.inspect_err(|_| self.hangs.store(true, Ordering::Relaxed)).ok().flatten()
+    }
+
+    async fn read_in_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        beside: impl Fn(&Reading) -> Option<T> + Clone + Send + 'static,
+        operation: impl Fn(&mut DiskState) -> Option<T> + Clone + Send + 'static,
+    ) -> Option<T> {
+        let mut verified = self.reading.subscribe();
+        loop {
+            let (beside, operation) = (beside.clone(), operation.clone());
+            let (beside_state, with_state) = (beside.clone(), operation.clone());
+            let read = move |cache: &Self| match cache.state.try_lock().ok() {
+                // One that is only read may lack what an earlier release has left.
+                Some(mut state) if state.is_open() && !state.is_read_only() => {
+                    Some(cache.with_state(&mut state, with_state))
+                }
+                _ => beside_state(&cache.reading).map(Some),
+            };
+            if let Some(read) = self.read_on_thread(read).await? {
+                return read;
+            }
+            // What is not found then is found once the file is verified, or opened to be written, which is for one that writes.
+            tokio::select! {
+                biased;
+                _ = verified.changed() => {}
+                turn = self.writer.clone().acquire_owned() => {
+                    let read = move |cache: &Self| {
+                        let mut state = lock(&cache.state);
+                        state.verify_first();
+                        beside(&cache.reading).or_else(|| cache.with_state(&mut state, operation))
+                    };
+                    return self.on_thread(turn.ok()?, read).await.flatten();
+                }
+            }
+        }
+    }
+
+    /// Reads in turn, on a thread that may block. `None` if that panics, which is a defect.
+    pub(super) async fn read_on_thread<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        let turn = self.reader.clone().acquire_owned().await.ok()?;
+        self.on_thread(turn, read).await
+    }
+
+    /// Keeps a turn until the operation has ended, also if nobody waits for that any more.
+    async fn on_thread<T: Send + 'static>(
+        self: &Arc<Self>,
+        turn: OwnedSemaphorePermit,
+        operation: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
         let cache = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let mut state = loop {
-                let state = cache.state.try_lock().ok();
-                // One that is only read may lack what an earlier release has left.
-                if let Some(state) = state.filter(|state| state.is_open() && !state.is_read_only()) {
-                    break state;
-                }
-                if let Some(found) = beside(&cache.reading) {
-                    return Some(found);
-                }
-                // Who has the state verifies the file, perhaps. Otherwise that is for this one: to open the file is to write to it.
-                let is_free = cache.state.try_lock().map(|state| state.verify_first()).is_ok();
-                if is_free || cache.reading.wait() {
-                    match beside(&cache.reading) {
-                        Some(found) => return Some(found),
-                        None => break lock(&cache.state),
-                    }
-                }
-            };
-            let result = operation(&mut state);
-            cache.reading.on_disk.update(&state);
-            cache.tell_foreign(&state);
+            let result = operation(&cache);
             cache.hangs.store(false, Ordering::Relaxed);
             result
         });
-        let Ok(read) = tokio::time::timeout_at(deadline, task).await else {
-            // The next one does not wait for it again, as long as it goes on.
-            self.hangs.store(true, Ordering::Relaxed);
-            return None;
-        };
-        read.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok().flatten()
+        task.await.inspect_err(|error| tracing::error!(%error, "watch cache on disk failed")).ok()
+    }
+
+    /// Uses the state, and says what of it others see.
+    fn with_state<T>(&self, state: &mut DiskState, operation: impl FnOnce(&mut DiskState) -> T) -> T {
+        let result = operation(state);
+        self.reading.on_disk.update(state);
+        self.tell_foreign(state);
+        result
     }
 
     fn requests(&self) -> std::sync::MutexGuard<'_, PersistRequests> {

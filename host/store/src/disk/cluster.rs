@@ -23,9 +23,9 @@ impl DiskCache {
     /// Compares the identity of the cluster, the uid of its namespace kube-system, with that of the file. A file of another
     /// cluster is set aside.
     pub async fn confirm_cluster(self: &Arc<Self>, uid: String) {
-        // A read of a disk that hangs holds what this waits for.
-        let (reading, told_now) = (self.reading.clone(), uid.clone());
-        let exchanged = tokio::task::spawn_blocking(move || reading.confirm_cluster(&told_now)).await;
+        // In turn: a read of a disk that hangs holds what this waits for.
+        let answered = uid.clone();
+        let exchanged = self.read_on_thread(move |cache| cache.reading.confirm_cluster(&answered)).await;
         let is_exchanged = exchanged.unwrap_or_default();
         let told = uid.clone();
         let change = self.cluster_watch.told() + 1;

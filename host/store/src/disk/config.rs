@@ -16,9 +16,7 @@ use super::ready_time::ReadyTime;
 use super::storage::OpenedStorage;
 use crate::cache::{Collection, ObjectContent};
 
-/// How many read at once. Each has a thread, also while the disk hangs.
-pub(super) const READERS: usize = 8;
-/// The longest read: whoever is first verifies the whole file, which takes a slow disk half a minute.
+/// The longest read: the first one verifies the whole file, which takes a slow disk half a minute.
 pub(super) const READ_DEADLINE: Duration = Duration::from_secs(120);
 /// The longest one while the API server answers.
 pub(super) const READ_ONLINE: Duration = Duration::from_secs(2);

@@ -5,8 +5,9 @@
 //! counts as not read. What is not found then is looked for again once the file is verified.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
 
 use super::aside::Aside;
 use super::commit_times::CommitTimes;
@@ -24,9 +25,6 @@ use super::values::{CachedValue, is_confidential, unseal_value};
 use super::waiting::WaitingValues;
 use crate::cache::Snapshot;
 
-/// How long a read waits for the file to be verified before it looks whether somebody is about to.
-const MOMENT: Duration = Duration::from_millis(50);
-
 /// What is read beside the thread that writes.
 pub(super) struct Reading {
     config: DiskConfig,
@@ -34,7 +32,7 @@ pub(super) struct Reading {
     /// The files of earlier releases that are not taken over yet; `None` until something is read.
     predecessors: Mutex<Option<Predecessors>>,
     /// Signalled when the file is verified, or cannot be.
-    changed: Condvar,
+    changed: watch::Sender<()>,
     /// The uid of the cluster that the daemon talks to, once known.
     confirmed: Mutex<Option<String>>,
     /// What was read, for the next commit to continue from.
@@ -102,7 +100,7 @@ impl Reading {
             config,
             source: Mutex::new(Source::Unopened),
             predecessors: Mutex::default(),
-            changed: Condvar::new(),
+            changed: watch::Sender::default(),
             confirmed: Mutex::default(),
             restored: Mutex::default(),
             on_disk: StoresOnDisk::default(),
@@ -171,7 +169,7 @@ impl Reading {
 
     fn put_source(&self, source: Source) {
         let before = std::mem::replace(&mut *lock(&self.source), source);
-        self.changed.notify_all();
+        self.changed.send_replace(());
         before.close();
     }
 
@@ -180,11 +178,9 @@ impl Reading {
         matches!(*lock(&self.source), Source::Unopened | Source::Empty | Source::Unverified(_) | Source::Unreadable)
     }
 
-    /// Waits a moment for the file to be verified. Returns whether it is, or cannot be.
-    pub(super) fn wait(&self) -> bool {
-        let is_unverified = |source: &mut Source| !matches!(source, Source::Verified(_) | Source::Damaged);
-        let waited = self.changed.wait_timeout_while(lock(&self.source), MOMENT, is_unverified);
-        !waited.is_ok_and(|(_, waited)| waited.timed_out())
+    /// Changes when the file is verified, or cannot be.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// Notes the cluster: nothing of another one is read. Returns whether it was another one before.

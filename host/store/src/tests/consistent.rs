@@ -1,5 +1,6 @@
 //! Consistent reads of a store: it is asked for what the API server has now.
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use serde_json::json;
 use weir_apiserver::{Action, End};
@@ -58,6 +59,17 @@ async fn questions_share_the_next_read_and_never_the_one_under_way() {
     };
     within(first).await;
     assert_eq!(api.requests().iter().filter(|request| request.query.contains("limit=1")).count(), 2);
+}
+
+#[tokio::test]
+async fn readers_of_a_stamp_share_one_read_that_begins_after_all_of_them_have_asked() {
+    let Reflected { api, store, .. } = services().await;
+    let first = store.stamp();
+    let version = api.store().advance();
+    let stamps = within(async { tokio::join!(first, store.stamp()) }).await;
+    assert_eq!(stamps, (Some(version), Some(version)));
+    assert_eq!(store.stamp().now_or_never(), None, "a stamp of before is of a change of before");
+    assert_eq!(api.requests().iter().filter(|request| request.query.contains("limit=1")).count(), 1);
 }
 
 #[tokio::test]

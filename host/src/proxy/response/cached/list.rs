@@ -42,7 +42,6 @@ pub(super) async fn list(
     let media_type = read.media_type;
     if let Transform::Table(version, include) = media_type.transform {
         let objects = selected(read, &snapshot)?;
-        proxy.remember_list(read, &snapshot);
         let body = table(&snapshot.format, &objects, Some(snapshot.version), (version, include))?;
         let response = head(media_type.encoding, Verb::List).body(full(body));
         return response.map_err(|error| StatusError::InvalidResponse(error.to_string()));
@@ -58,7 +57,6 @@ pub(super) async fn list(
         Some(objects) => objects,
         None => selected(read, &snapshot)?,
     };
-    proxy.remember_list(read, &snapshot);
     let kept = is_kept.then(|| kept(proxy, key, &snapshot, media_type.encoding, &objects)).flatten();
     let writer = ListWriter::new(&snapshot, media_type.encoding, media_type.transform, objects);
     let writer = writer.map_err(|error| StatusError::InvalidResponse(error.to_string()))?;

@@ -1,12 +1,6 @@
 //! A watch from a version that is older than the view's history: the API server knows what happened until the history
-//! begins.
-//!
-//! If one chain version has shown the client everything that it holds, its events are sent as they come, and the watch ends
-//! when the chain version changes. Where an object changes that the chain hides, the client gets a 410.
-//!
-//! Otherwise Weir does not know what the client holds: it may continue from the version of a write, of a get, or of a list
-//! that another process served. Such a client gets the whole state of the view. The events before the history are collected
-//! until then, because a client that has got some of them would look as if it held the state before them, too.
+//! begins. Its events pass the chain that the view has taken, and nothing is known of what the client holds: what is not shown
+//! is deleted, and where the state that the client would have to delete is not known, it lists again.
 
 use bytes::Bytes;
 use http::header;
@@ -21,7 +15,7 @@ use crate::codec::{CodecError, ObjectType};
 use crate::proxy::Proxy;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
-use crate::view::{EarlierEvent, View};
+use crate::view::View;
 
 /// The largest event.
 const MAX_EVENT: usize = 32 << 20;
@@ -30,30 +24,24 @@ const MAX_EVENT: usize = 32 << 20;
 /// where nothing changes only a BOOKMARK tells that the client has got all events before the history.
 const TIMEOUT: u64 = 4;
 
-/// The most bytes of collected events.
-const MAX_COLLECTED: usize = 8 << 20;
-
 /// The events before the history.
 pub(super) struct OlderEvents {
     upstream: Box<DecodedBody>,
     decoder: WatchDecoder,
     encoder: WatchEncoder,
-    /// Whether the client gets bookmarks, too.
-    takes_bookmarks: bool,
-    /// The chain version that has shown the client everything; `None` if events are collected.
-    shown_by: Option<ChainVersion>,
-    collected: Vec<EarlierEvent>,
-    collected_bytes: usize,
-    /// The version of the last event that is not a BOOKMARK.
-    last_event: u64,
+    /// The chain that the view had taken, and its version.
+    chain: Option<Chain>,
+    made_by: ChainVersion,
+    /// The version at which the history begins.
+    until: u64,
 }
 
 /// Some events as the client gets them.
 pub(super) struct OlderBatch {
     /// The encoded events, in order.
     pub(super) events: Vec<Bytes>,
-    /// The version of the last of them, or of a later one that the client does not get.
-    pub(super) version: Option<u64>,
+    /// Whether they reach the history.
+    pub(super) is_complete: bool,
     /// Whether no events follow.
     pub(super) ended: bool,
 }
@@ -61,19 +49,23 @@ pub(super) struct OlderBatch {
 impl OlderBatch {
     /// The end of the watch.
     pub(super) fn end() -> Self {
-        Self { events: Vec::new(), version: None, ended: true }
+        Self { events: Vec::new(), is_complete: false, ended: true }
     }
 }
 
 impl OlderEvents {
-    /// Starts the watch at the API server, with the client's own credential. `shown_by` is the chain version that has shown the
-    /// client everything that it holds. `None`: the API server does not answer with events, and the request must be forwarded.
+    /// Starts the watch at the API server, with the client's own credential. It goes on until the version at which the history
+    /// begins. `None`: the API server does not answer with events, and the request must be forwarded.
     pub(super) async fn start(
         proxy: &Proxy,
         request: &CacheableRequest,
         media_type: MediaType,
-        shown_by: Option<ChainVersion>,
+        view: &View,
+        until: u64,
     ) -> Option<Self> {
+        // In this order: a change in between shows when the first events come.
+        let made_by = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
+        let chain = chain(proxy, request);
         let resource = request.parsed.resource()?;
         let mut headers = request.headers.clone();
         headers::prepare_request(&mut headers, request.caller.identity());
@@ -96,31 +88,17 @@ impl OlderEvents {
             upstream: Box::new(DecodedBody::new(&parts.headers, body).ok()?),
             decoder: WatchDecoder::new(encoding, media_type.transform, ObjectType::of(resource), MAX_EVENT),
             encoder: WatchEncoder::new(encoding, media_type.transform),
-            takes_bookmarks: query.flag("allowWatchBookmarks"),
-            shown_by,
-            collected: Vec::new(),
-            collected_bytes: 0,
-            last_event: 0,
+            chain,
+            made_by,
+            until,
         })
     }
 
-    /// The version of the last event that is not a BOOKMARK; 0 if there was none.
-    pub(super) fn last_event(&self) -> u64 {
-        self.last_event
-    }
-
-    /// Takes the collected events; `None` if they were sent.
-    pub(super) fn take_collected(&mut self) -> Option<Vec<EarlierEvent>> {
-        self.shown_by.is_none().then(|| std::mem::take(&mut self.collected))
-    }
-
     /// Waits for bytes, and returns the events that are complete. Cancel-safe while it waits.
-    pub(super) async fn next(
-        &mut self,
-        proxy: &Proxy,
-        request: &CacheableRequest,
-        view: &View,
-    ) -> Result<OlderBatch, StatusError> {
+    ///
+    /// # Errors
+    /// The API server's events are malformed, or there is no outcome of one.
+    pub(super) async fn next(&mut self, proxy: &Proxy, request: &CacheableRequest) -> Result<OlderBatch, StatusError> {
         // An interrupted watch ends between two events; the client continues with another one.
         let bytes = self.upstream.next().await.ok().flatten();
         let ended = bytes.is_none();
@@ -132,49 +110,28 @@ impl OlderEvents {
         while let Some(event) = self.decoder.next().map_err(invalid)? {
             events.push(event);
         }
-        let chain = chain(proxy, request);
-        let outcomes = outcomes(chain.as_ref(), &events).await;
-        let mut batch = OlderBatch { events: Vec::new(), version: None, ended };
-        for (event, outcome) in events.iter().zip(outcomes) {
-            batch.version = version(event).or(batch.version);
-            if event.event_type != EventType::Bookmark {
-                self.last_event = batch.version.unwrap_or_default();
-            }
-            batch.ended |= event.event_type == EventType::Error;
-            let encoded = self.encode(event, outcome)?;
-            match (self.shown_by, event.event_type) {
-                (Some(_), _) | (None, EventType::Error) => batch.events.extend(encoded),
-                (None, EventType::Bookmark) => {}
-                (None, _) => self.collect(encoded, batch.version)?,
-            }
+        let outcomes = outcomes(self.chain.as_ref(), &events).await;
+        if chain_version(proxy, request) != self.made_by {
+            // The outcomes may be those of another chain than the view's. The client continues with another watch.
+            return Ok(OlderBatch::end());
         }
-        if let (Some(shown_by), Some(version)) = (self.shown_by, batch.version) {
-            // In this order, a change of outcomes either has a stamp that is not below the version, or ends the watch.
-            view.hand_out(version);
-            if chain_version(proxy, request) != shown_by {
-                return Ok(OlderBatch::end());
+        let mut batch = OlderBatch { events: Vec::new(), is_complete: false, ended };
+        for (event, outcome) in events.iter().zip(outcomes) {
+            let version = version(event).unwrap_or_default();
+            if version <= self.until {
+                batch.events.extend(self.encode(event, outcome)?);
             }
+            batch.is_complete |= version >= self.until;
+            batch.ended |= event.event_type == EventType::Error;
         }
         Ok(batch)
     }
 
-    fn collect(&mut self, encoded: Option<Bytes>, version: Option<u64>) -> Result<(), StatusError> {
-        let (Some(encoded), Some(version)) = (encoded, version) else { return Ok(()) };
-        self.collected_bytes += encoded.len();
-        if self.collected_bytes > MAX_COLLECTED {
-            return Err(StatusError::Expired("too much has changed since the version"));
-        }
-        self.collected.push(EarlierEvent { version, encoded });
-        Ok(())
-    }
-
     fn encode(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
         self.encoder.note(event);
-        if event.event_type == EventType::Bookmark && !self.takes_bookmarks {
-            return Ok(None);
-        }
-        let encoded = match (event.event_type, outcome) {
-            (EventType::Added, Outcome::Hidden) => return Ok(None),
+        let (event_type, bytes) = match (event.event_type, outcome) {
+            // How far the client is, the view tells.
+            (EventType::Bookmark, _) => return Ok(None),
             // Its deletion would have to carry the state that the client was shown last, which is not known: kube-proxy removes the
             // ports that a deletion names.
             (EventType::Modified, Outcome::Hidden) => {
@@ -182,15 +139,12 @@ impl OlderEvents {
                     "a filter hides an object that the client may hold in an earlier state",
                 ));
             }
-            (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => {
-                self.encoder.encode(event, EventType::Deleted, None)
-            }
+            (EventType::Deleted, Outcome::Failed(_)) | (_, Outcome::Hidden) => (EventType::Deleted, None),
             (_, Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),
-            (event_type, Outcome::Edited(bytes)) => self.encoder.encode(event, event_type, Some(&bytes)),
-            // BOOKMARK and ERROR are never filtered.
-            (event_type, Outcome::Unchanged | Outcome::Hidden) => self.encoder.encode(event, event_type, None),
+            (event_type, Outcome::Edited(bytes)) => (event_type, Some(bytes)),
+            (event_type, Outcome::Unchanged) => (event_type, None),
         };
-        encoded.map(Some).map_err(invalid)
+        self.encoder.encode(event, event_type, bytes.as_ref()).map(Some).map_err(invalid)
     }
 }
 

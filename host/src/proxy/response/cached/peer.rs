@@ -91,7 +91,6 @@ impl Proxy {
             caller: Caller::of(Identity::Daemon, request.headers()),
             client: peer.address.ip(),
             close: peer.connection.close().clone(),
-            lists: None,
             started,
         });
         self.answer_shared_read(read, &resource).await
@@ -138,10 +137,9 @@ impl Proxy {
         request: Arc<CacheableRequest>,
         resource: &ResourceRequest,
     ) -> Result<Response<ResponseBody>, StatusError> {
-        let CacheableRequest { headers, parsed, caller, .. } = &*request;
+        let CacheableRequest { headers, parsed, .. } = &*request;
         let selector = RequestSelector::of(resource).ok_or(StatusError::NotShared)?;
-        let mut read = CachedRead::of(headers, caller, "", parsed, selector, false).ok_or(StatusError::NotShared)?;
-        read.for_peer = true;
+        let read = CachedRead::of(headers, "", parsed, selector, false).ok_or(StatusError::NotShared)?;
         let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
         ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
         if !view.follows_api_server() || view.is_refused() || !self.upstream.is_reachable() {

@@ -18,21 +18,19 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Sleep};
-use weir_document::json::EventType;
 use weir_kube::Verb;
-use weir_runtime::ChainVersion;
 use weir_store::cache::ObjectFormat;
+use weir_view::{Begin, Frame as WatchFrame, ViewWatch};
 
-use super::older::OlderEvents;
-use super::watch_start::{older_phase, phase};
+use super::older::{OlderBatch, OlderEvents};
 use super::{CacheableRequest, CachedRead, Start, head};
 use crate::config::ResendMode;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{EarlierEvent, OpenWatch, StateItem, View, WholeState};
+use crate::view::{OpenWatch, View, ViewObject, WatchSelector};
 
-/// The most events that are taken from the history at once.
+/// The most objects or events of the view that are looked at at once.
 const BATCH: usize = 64;
 /// The size up to which small events leave together.
 const CHUNK: usize = 16 << 10;
@@ -57,15 +55,12 @@ pub(super) struct CachedWatch {
     pub(super) format: ObjectFormat,
     changes: tokio::sync::watch::Receiver<Option<u64>>,
     pub(super) phase: Phase,
-    /// The version that the client has got.
-    pub(super) version: u64,
     /// How the client gets what changes at an unchanged resourceVersion.
     pub(super) resend: ResendMode,
-    /// The chain version that made the view's objects when the watch began.
-    began_with: Option<ChainVersion>,
-    /// Encoded events that leave next.
+    /// What the client gets next, and what of it is encoded.
+    frames: VecDeque<WatchFrame<ViewObject>>,
     pub(super) ready: VecDeque<Bytes>,
-    /// Whether the client gets a BOOKMARK at the end of the history: events without a version of their own were sent.
+    /// Whether the client gets a BOOKMARK as soon as it lacks nothing.
     pub(super) bookmark_due: bool,
     next_bookmark: Pin<Box<Sleep>>,
     pub(super) deadline: Pin<Box<Sleep>>,
@@ -80,24 +75,12 @@ pub(super) struct CachedWatch {
 pub(super) enum Phase {
     /// Starts with all objects once the view has reached this version.
     NotOlderThan(u64),
-    /// The client's version is older than the view's history: its events come from the API server.
-    Older(Box<OlderEvents>),
-    /// Continues after this version once the view has reached it. A client with `earlier` events of before the history has got
-    /// none of them, and gets the whole state.
-    After { version: u64, earlier: Option<Vec<EarlierEvent>> },
-    /// The client gets the whole state.
-    State { state: WholeState, reason: StateReason },
-    /// At this position.
-    Events { position: u64 },
-}
-
-/// Why a client gets the whole state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StateReason {
-    /// It asked for it: its watch starts with all objects.
-    Start,
-    /// What it was shown is not known: objects that it may hold are changed, and hidden ones deleted.
-    Unknown,
+    /// Continues after the client's version once the view has reached it.
+    Ahead,
+    /// Follows the view.
+    View(ViewWatch<ViewObject>),
+    /// The events before the history come from the API server, once the view has given what comes before them.
+    Older { watch: ViewWatch<ViewObject>, events: Box<OlderEvents> },
 }
 
 /// Responds to a watch; `None` if only the API server can, whose history reaches back further than the view's.
@@ -106,16 +89,21 @@ pub(super) async fn watch(
     request: &Arc<CacheableRequest>,
     read: CachedRead,
     view: Arc<View>,
+    online: bool,
 ) -> Option<Response<ResponseBody>> {
-    if let Start::After(version) = read.start
-        && view.jumped_over(version)
-    {
-        let expired = StatusError::Expired("the watch cache has skipped this version");
-        return Some(expired.response(read.media_type.encoding));
-    }
-    let phase = match phase(&read, &view) {
-        Some(phase) => phase,
-        None => older_phase(proxy, request, &read, &view).await?,
+    let phase = match phase(&read, &view)? {
+        Ok(phase) => phase,
+        Err(_) if !online => {
+            let expired = StatusError::Expired(
+                "the watch cache does not reach back to this version, and the API server cannot be reached",
+            );
+            return Some(expired.response(read.media_type.encoding));
+        }
+        Err(watch) => {
+            let until = watch.catch_up()?;
+            let events = OlderEvents::start(proxy, request, read.media_type, &view, until).await?;
+            Phase::Older { watch, events: Box::new(events) }
+        }
     };
     respond(proxy, request, read, view, phase)
 }
@@ -127,8 +115,27 @@ pub(super) fn watch_within_history(
     read: CachedRead,
     view: Arc<View>,
 ) -> Option<Response<ResponseBody>> {
-    let phase = phase(&read, &view)?;
+    let phase = phase(&read, &view)?.ok()?;
     respond(proxy, request, read, view, phase)
+}
+
+/// How a watch begins. `Err`: before the view's history. `None`: only the API server has what is asked for.
+fn phase(read: &CachedRead, view: &View) -> Option<Result<Phase, ViewWatch<ViewObject>>> {
+    Some(Ok(match read.start {
+        Start::Any => Phase::View(view.watch_all()),
+        Start::NotOlderThan(version) => Phase::NotOlderThan(version),
+        Start::Now => Phase::View(view.watch_now()),
+        Start::Exact => return None,
+        Start::After(version) => {
+            let format = &view.snapshot().format;
+            let selector = WatchSelector { format, selector: &read.selector, index: None };
+            match view.watch_after(version, read.is_in_step, &selector) {
+                Begin::Watch(watch) => Phase::View(watch),
+                Begin::Ahead => Phase::Ahead,
+                Begin::Below(watch) => return Some(Err(watch)),
+            }
+        }
+    }))
 }
 
 fn respond(
@@ -161,8 +168,7 @@ impl CachedWatch {
             changes: view.subscribe(),
             resend: proxy.resend.of(&read.component),
             format: snapshot.format.clone(),
-            version: snapshot.version,
-            began_with: snapshot.chain,
+            frames: VecDeque::new(),
             deadline: Box::pin(tokio::time::sleep_until(deadline)),
             lasts: timeout,
             next_bookmark: Box::pin(tokio::time::sleep_until(next_bookmark(deadline))),
@@ -187,38 +193,43 @@ impl CachedWatch {
     /// Returns the next complete events; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // Small objects of the state leave together.
-            if !self.gathers()
-                && let Some(events) = self.take_ready()
-            {
+            if let Err(error) = self.encode_next() {
+                self.fail(&error);
+            }
+            if let Some(events) = self.take_ready() {
                 return Some(events);
             }
             if self.over {
                 return None;
             }
             self.open.at(self.position());
-            let advanced = match self.phase {
-                Phase::Older(_) => self.follow_older().await.map(|()| true),
-                _ => self.advance(),
-            };
-            match advanced {
+            match self.advance().await {
                 Ok(true) => {}
                 Ok(false) => self.wait().await,
-                Err(error) => {
-                    let request: (&dyn std::fmt::Display, &str) =
-                        (&self.read.resource.collection, &self.read.component);
-                    self.proxy.failures.warn("watch ended with an ERROR event", request, None, &error);
-                    self.ready.push_back(error.event(self.read.media_type.encoding));
-                    self.over = true;
-                }
+                Err(error) => self.fail(&error),
             }
         }
     }
 
-    /// Whether more of the state is encoded before what is ready leaves.
-    fn gathers(&self) -> bool {
-        let bytes = || self.ready.iter().map(Bytes::len).sum::<usize>();
-        matches!(self.phase, Phase::State { .. }) && !self.over && self.ready.len() < BATCH && bytes() < CHUNK
+    fn fail(&mut self, error: &StatusError) {
+        let request: (&dyn std::fmt::Display, &str) = (&self.read.resource.collection, &self.read.component);
+        self.proxy.failures.warn("watch ended with an ERROR event", request, None, error);
+        self.frames.clear();
+        self.ready.push_back(error.event(self.read.media_type.encoding));
+        self.over = true;
+    }
+
+    /// Encodes events up to a chunk: small ones leave together.
+    fn encode_next(&mut self) -> Result<(), StatusError> {
+        let mut bytes: usize = self.ready.iter().map(Bytes::len).sum();
+        while bytes < CHUNK
+            && let Some(frame) = self.frames.pop_front()
+        {
+            let before = self.ready.len();
+            self.frame(frame)?;
+            bytes += self.ready.range(before..).map(Bytes::len).sum::<usize>();
+        }
+        Ok(())
     }
 
     /// Returns the next ready event, or several small ones as one chunk.
@@ -240,46 +251,55 @@ impl CachedWatch {
     /// The events from here on are still to be sent.
     fn position(&self) -> u64 {
         match &self.phase {
-            Phase::State { state, .. } => state.position,
-            Phase::Events { position } => *position,
-            Phase::NotOlderThan(_) | Phase::Older(_) | Phase::After { .. } => u64::MAX,
+            Phase::View(watch) | Phase::Older { watch, .. } => watch.position(),
+            Phase::NotOlderThan(_) | Phase::Ahead => u64::MAX,
         }
     }
 
-    /// Encodes what the client gets next. Returns false if there is nothing yet.
-    fn advance(&mut self) -> Result<bool, StatusError> {
+    /// Takes what the client gets next. Returns false if there is nothing yet.
+    async fn advance(&mut self) -> Result<bool, StatusError> {
         match &mut self.phase {
-            Phase::Older(_) => Ok(false),
             Phase::NotOlderThan(version) => {
                 let reached = self.view.has_reached(*version);
                 if reached {
-                    self.phase = Phase::State { state: self.view.whole_state(), reason: StateReason::Start };
+                    self.format = self.view.snapshot().format.clone();
+                    self.phase = Phase::View(self.view.watch_all());
                 }
                 Ok(reached)
             }
-            Phase::After { version, earlier } => {
-                let (version, earlier) = (*version, earlier.take());
-                self.join(version, earlier)
-            }
-            Phase::State { state, reason } => {
-                let (item, reason) = (state.next(), *reason);
-                let end = state.is_empty().then_some((state.version, state.position));
-                if let Some(item) = item {
-                    self.state_item(&item, reason)?;
+            Phase::Ahead => match phase(&self.read, &self.view) {
+                Some(Ok(Phase::Ahead)) => Ok(false),
+                Some(Ok(phase)) => {
+                    self.format = self.view.snapshot().format.clone();
+                    self.phase = phase;
+                    Ok(true)
                 }
-                if let Some((version, position)) = end {
-                    self.version = version;
-                    self.phase = Phase::Events { position };
-                    self.bookmark_due |= reason == StateReason::Unknown;
-                    if reason == StateReason::Start && self.read.is_watch_list() {
-                        self.bookmark(true)?;
+                // The history begins above the version by now.
+                Some(Err(watch)) => {
+                    let events = match watch.catch_up() {
+                        Some(until) => {
+                            OlderEvents::start(&self.proxy, &self.request, self.read.media_type, &self.view, until)
+                                .await
+                        }
+                        None => None,
+                    };
+                    match events {
+                        Some(events) => self.phase = Phase::Older { watch, events: Box::new(events) },
+                        // The client continues with another watch.
+                        None => self.over = true,
                     }
+                    Ok(true)
                 }
-                Ok(true)
-            }
-            Phase::Events { position } => {
-                let from = *position;
-                let Ok(events) = self.view.events_from(from, BATCH) else {
+                None => {
+                    self.over = true;
+                    Ok(true)
+                }
+            },
+            Phase::Older { watch, .. } if watch.is_catching_up() => self.follow_older().await.map(|()| true),
+            Phase::View(watch) | Phase::Older { watch, .. } => {
+                let selector =
+                    WatchSelector { format: &self.format, selector: &self.read.selector, index: self.open.selector };
+                let Ok(advanced) = self.view.step(watch, &selector, BATCH, &mut self.frames) else {
                     tracing::info!(
                         path = self.read.resource.collection,
                         component = self.read.component,
@@ -289,31 +309,35 @@ impl CachedWatch {
                     self.over = true;
                     return Ok(true);
                 };
-                if events.is_empty() && self.bookmark_due {
-                    return self.bookmark(false).map(|()| true);
+                if !advanced && self.bookmark_due {
+                    return self.bookmark().map(|()| true);
                 }
-                self.phase = Phase::Events { position: from + events.len() as u64 };
-                events.iter().try_for_each(|event| self.event(event))?;
-                Ok(!events.is_empty())
+                Ok(advanced)
             }
         }
     }
 
-    fn state_item(&mut self, item: &StateItem, reason: StateReason) -> Result<(), StatusError> {
-        match item {
-            StateItem::Object(object) => match reason {
-                StateReason::Start => self.object(EventType::Added, object),
-                StateReason::Unknown if object.shown().is_none() => self.object(EventType::Deleted, object),
-                StateReason::Unknown => {
-                    let event_types = self.resent();
-                    event_types.iter().try_for_each(|event_type| self.object(*event_type, object))
-                }
-            },
-            StateItem::Earlier(event) => {
-                self.ready.push_back(event.encoded.clone());
-                Ok(())
+    /// Follows the API server's events until they reach the view's history.
+    async fn follow_older(&mut self) -> Result<(), StatusError> {
+        let Phase::Older { watch, events } = &mut self.phase else { return Ok(()) };
+        let batch = tokio::select! {
+            batch = events.next(&self.proxy, &self.request) => batch?,
+            () = &mut self.deadline => OlderBatch::end(),
+            () = &mut self.stopping => OlderBatch::end(),
+        };
+        self.ready.extend(batch.events);
+        self.over |= batch.ended;
+        if batch.is_complete && !self.over {
+            let selector =
+                WatchSelector { format: &self.format, selector: &self.read.selector, index: self.open.selector };
+            // The history may have left that point meanwhile. The client continues with another watch.
+            let reaches_back = self.view.caught_up(watch, &selector);
+            self.over = !reaches_back;
+            if let Phase::Older { watch, .. } = std::mem::replace(&mut self.phase, Phase::Ahead) {
+                self.phase = Phase::View(watch);
             }
         }
+        Ok(())
     }
 
     /// Waits for the next event, bookmark or end.
@@ -321,7 +345,7 @@ impl CachedWatch {
         tokio::select! {
             changed = self.changes.changed() => self.over = changed.is_err(),
             () = &mut self.next_bookmark => {
-                self.bookmark_due = matches!(self.phase, Phase::Events { .. });
+                self.bookmark_due = true;
                 self.next_bookmark.as_mut().reset(next_bookmark(self.deadline.deadline()));
             }
             () = &mut self.deadline => self.end_in_time(),
@@ -332,9 +356,9 @@ impl CachedWatch {
     /// Ends a watch whose time is over. One that is too short for a last bookmark before its end has it then.
     fn end_in_time(&mut self) {
         self.over = true;
-        if self.lasts <= LAST_BOOKMARK && matches!(self.phase, Phase::Events { .. }) {
+        if self.lasts <= LAST_BOOKMARK {
             // Without it the client continues where it is.
-            let _ = self.bookmark(false);
+            let _ = self.bookmark();
         }
     }
 }
@@ -349,8 +373,5 @@ fn next_bookmark(deadline: Instant) -> Instant {
 impl Drop for CachedWatch {
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
-        // If no filter matches any more, the client may not have got what follows from that.
-        let chain = self.view.snapshot().chain.or(self.began_with);
-        self.proxy.remember_watch(&self.read, chain, self.version);
     }
 }

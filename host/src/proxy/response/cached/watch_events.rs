@@ -1,135 +1,93 @@
-//! What a watch from a view sends: the client's part of an event, an object, or a BOOKMARK.
+//! What a watch from a view sends: the client's form of an event, or a BOOKMARK.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use weir_document::json::EventType;
 use weir_document::{Error, TypeMeta};
 use weir_kube::Transform;
+use weir_view::{Event, Frame};
 
 use super::bookmark::bookmark;
-use super::watch::CachedWatch;
+use super::watch::{CachedWatch, Phase};
 use crate::codec::object::partial;
 use crate::config::ResendMode;
 use crate::proxy::respond::StatusError;
-use crate::view::{Cause, LackingObject, ViewEvent, ViewObject, frame};
+use crate::view::{EncodedAs, ViewObject, encode};
+
+type SharedEvent = Option<Arc<Event<ViewObject>>>;
 
 impl CachedWatch {
-    /// Sends an object of a snapshot, if it is selected. The deletion of a hidden one carries the unfiltered object: what
-    /// the client was shown of it is not known.
-    pub(super) fn object(&mut self, event_type: EventType, object: &ViewObject) -> Result<(), StatusError> {
-        if !self.selects(object) {
-            return Ok(());
+    /// Encodes what the client gets next.
+    pub(super) fn frame(&mut self, frame: Frame<ViewObject>) -> Result<(), StatusError> {
+        match frame {
+            Frame::Added { object, event } => self.send(EventType::Added, &object, None, &event),
+            Frame::Modified { object, is_again, event } => self.modified(&object, is_again, &event),
+            Frame::Deleted { object, event, version } => self.send(EventType::Deleted, &object, version, &event),
+            Frame::Bookmark(version) => self.send_bookmark(version, false),
+            Frame::InitialEnd(version) if self.read.is_watch_list() => self.send_bookmark(version, true),
+            Frame::InitialEnd(_) => Ok(()),
+            Frame::Failed(object) => match self.still_fails(&object) {
+                true => object.failure().map_or(Ok(()), |failure| Err(StatusError::Filter(failure.clone()))),
+                false => Ok(()),
+            },
         }
-        let bytes = match (object.shown(), event_type, object.failure()) {
-            (Some(bytes), ..) => bytes.clone(),
-            (None, EventType::Deleted, _) => object.source.bytes.clone(),
-            (None, _, Some(failure)) => return Err(StatusError::Filter(failure.clone())),
-            (None, _, None) => return Ok(()),
-        };
-        let media_type = self.read.media_type;
-        let encoded = frame(event_type, &self.format, bytes, media_type.encoding, media_type.transform);
-        let encoded = self.view.counted(encoded.map_err(invalid)?);
-        self.send(encoded);
-        Ok(())
     }
 
-    /// Sends the latest state of objects that the client may hold as another chain has shown them.
-    pub(super) fn catch_up(&mut self, objects: &[LackingObject]) -> Result<(), StatusError> {
-        for LackingObject { before, latest, changed } in objects {
-            let shows = |object: &&Arc<ViewObject>| object.shown().is_some() && self.selects(object);
-            let new = latest.new.as_ref();
-            if new.filter(shows).is_some() {
-                // Whether the client holds this version of the object is not known.
-                self.resend(latest)?;
-            } else if let Some(hidden) = new.filter(|_| *changed) {
-                // Its version is not above the client's: the client may hold it, and no earlier state of it.
-                self.object(EventType::Deleted, hidden)?;
-            } else if latest.old.as_ref().filter(shows).is_some() {
-                self.encode(latest, EventType::Deleted)?;
-            } else if let Some(before) = before.as_ref().filter(shows) {
-                self.object(EventType::Deleted, before)?;
-            } else {
-                continue;
-            }
-            self.bookmark_due = true;
+    /// An object at a resourceVersion that the client may hold replaces what it holds, if its component asks for that.
+    fn modified(&mut self, object: &Arc<ViewObject>, is_again: bool, event: &SharedEvent) -> Result<(), StatusError> {
+        if self.resend == ResendMode::Replace && is_again {
+            let before = event.as_ref().and_then(|event| event.old.clone());
+            self.send(EventType::Deleted, before.as_ref().unwrap_or(object), None, event)?;
+            return self.send(EventType::Added, object, None, event);
         }
-        Ok(())
+        self.send(EventType::Modified, object, None, event)
     }
 
-    /// Sends an event of the history as far as it concerns the client.
-    pub(super) fn event(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
-        let (selects_old, selects_new) = event.selected(&self.format, &self.read.selector, self.open.selector);
-        if let Some(failure) = event.new.as_ref().and_then(|new| new.failure())
-            && selects_new
-            && self.still_fails(event)
-        {
-            return Err(StatusError::Filter(failure.clone()));
-        }
-        let shown = |object: &Option<Arc<ViewObject>>| object.as_ref().is_some_and(|object| object.shown().is_some());
-        let event_type = match (selects_old && shown(&event.old), selects_new && shown(&event.new)) {
-            (false, true) => Some(EventType::Added),
-            (true, true) => Some(EventType::Modified),
-            (true, false) => Some(EventType::Deleted),
-            (false, false) => None,
-        };
-        self.version = self.version.max(event.version);
-        if let Some(event_type) = event_type {
-            match event_type {
-                EventType::Modified if event.keeps_version() => self.resend(event)?,
-                _ => self.encode(event, event_type)?,
-            }
-            self.bookmark_due |= event.cause != Cause::Upstream;
-        }
-        Ok(())
-    }
-
-    /// Whether there is no verdict yet on the object of an event. If there is one by now, an event that follows shows it. A client
-    /// that retries from before the failure must get there.
-    fn still_fails(&self, event: &ViewEvent) -> bool {
+    /// Whether there is no verdict yet on an object. If there is one by now, an event that follows shows it. A client that retries
+    /// from before the failure must get there.
+    fn still_fails(&self, object: &ViewObject) -> bool {
         let snapshot = self.view.snapshot();
-        let object = event.key().and_then(|key| snapshot.objects.get(key));
-        object.is_some_and(|object| object.failure().is_some())
+        snapshot.objects.get(&object.source.key).is_some_and(|object| object.failure().is_some())
     }
 
-    /// The events that replace an object by its state at the same resourceVersion.
-    pub(super) fn resent(&self) -> &'static [EventType] {
-        match self.resend {
-            ResendMode::Modified => &[EventType::Modified],
-            ResendMode::Replace => &[EventType::Deleted, EventType::Added],
-        }
-    }
-
-    fn resend(&mut self, event: &ViewEvent) -> Result<(), StatusError> {
-        self.resent().iter().try_for_each(|event_type| self.encode(event, *event_type))
-    }
-
-    fn encode(&mut self, event: &ViewEvent, event_type: EventType) -> Result<(), StatusError> {
-        let media_type = self.read.media_type;
-        let encoded = event.encode(event_type, &self.format, media_type.encoding, media_type.transform);
-        self.send(encoded.map_err(invalid)?);
+    fn send(
+        &mut self,
+        event_type: EventType,
+        object: &ViewObject,
+        version: Option<u64>,
+        event: &SharedEvent,
+    ) -> Result<(), StatusError> {
+        let (encoding, transform) = (self.read.media_type.encoding, self.read.media_type.transform);
+        let of = EncodedAs { event_type, object, version, event: event.as_deref() };
+        let encoded = encode(of, &self.format, encoding, transform).map_err(invalid)?;
+        let is_shared = event.is_some() && transform == Transform::None;
+        self.view.counters().sent.inc();
+        self.ready.push_back(if is_shared { encoded } else { self.view.counted(encoded) });
         Ok(())
     }
 
-    fn send(&mut self, encoded: Bytes) {
-        self.view.counters().sent.inc();
-        self.ready.push_back(encoded);
-    }
-
-    fn selects(&self, object: &ViewObject) -> bool {
-        self.read.selector.matches(&self.format, &object.source)
-    }
-
-    /// Sends a BOOKMARK of the client's version, if the client takes them. `initial`: it marks the end of the initial state.
-    pub(super) fn bookmark(&mut self, initial: bool) -> Result<(), StatusError> {
+    /// Sends a BOOKMARK as soon as the client lacks nothing.
+    pub(super) fn bookmark(&mut self) -> Result<(), StatusError> {
         self.bookmark_due = false;
+        match &self.phase {
+            Phase::View(watch) | Phase::Older { watch, .. } => match self.view.bookmark(watch) {
+                Some(version) => self.send_bookmark(version, false),
+                None => Ok(()),
+            },
+            Phase::NotOlderThan(_) | Phase::Ahead => Ok(()),
+        }
+    }
+
+    /// Sends a BOOKMARK, if the client takes them. `initial`: it marks the end of the initial state.
+    fn send_bookmark(&mut self, version: u64, initial: bool) -> Result<(), StatusError> {
         if self.read.takes_bookmarks() {
             let type_meta = match self.read.media_type.transform {
                 Transform::Metadata(version) => partial(version),
                 _ => TypeMeta::clone(&self.format.type_meta),
             };
-            let encoded = bookmark(&type_meta, self.version, initial, self.read.media_type.encoding);
-            self.send(encoded.map_err(invalid)?);
+            let encoded = bookmark(&type_meta, version, initial, self.read.media_type.encoding).map_err(invalid)?;
+            self.view.counters().sent.inc();
+            self.ready.push_back(encoded);
         }
         Ok(())
     }

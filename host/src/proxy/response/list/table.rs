@@ -8,13 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::HeldList;
-use super::list_response::ListError;
+use super::list_input::ListError;
 use crate::codec::table_list::TableListCodec;
 use crate::codec::{CodecError, EncodeError};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
-use crate::proxy::resume::ListProgress;
 use weir_kube::Transform;
 use weir_upstream::DecodedBody;
 
@@ -42,7 +41,6 @@ async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option
     let Some(mut codec) = TableListCodec::open(body, read.object_type.clone(), version, include)? else {
         return Ok(None);
     };
-    let mut progress = ListProgress::begin(&proxy.resume, read.client, read.any_read, read.chain_version, &read.query);
     loop {
         let rows = match codec.next() {
             Ok(Some(rows)) => rows,
@@ -50,16 +48,13 @@ async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option
             Err(CodecError::MissingObject) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let outcomes = read.chain.run(rows.documents()).await;
-        let hidden = codec.rows(rows, outcomes).map_err(|error| match error {
-            EncodeError::Filter(failure, _) => ListError::Filter(failure, None),
+        let outcomes = read.filtering.run(rows.documents()).await;
+        codec.rows(rows, outcomes).map_err(|error| match error {
+            EncodeError::Filter(failure) => ListError::Filter(failure),
             EncodeError::Codec(error) => error.into(),
         })?;
-        for object in &hidden {
-            progress.hide(object);
-        }
     }
-    proxy.hand_out(read, codec.meta().resource_version.as_deref());
-    progress.save(&proxy.resume, &proxy.chain_starts, &read.resource.resource, codec.meta());
+    let version = codec.meta().resource_version.as_deref().and_then(|version| version.parse().ok());
+    proxy.end_stream(read, version.unwrap_or_default());
     Ok(Some(codec.finish()?))
 }

@@ -1,20 +1,21 @@
 //! Selects the event that the client of a filtered watch gets: a pure state machine over (event, object, outcome).
 //!
-//! The client must end up with the state that a fresh list through the same filters would return. Weir remembers only
+//! The client must end up with the state that a fresh list through the same filters would return. The watch knows only
 //! which objects the client does not have, not the last state of those that it has. So when a filter hides an object that
-//! the client may have, Weir cannot send a correct DELETED event, and the client must list again.
-
-use std::sync::Arc;
+//! the client may have, there is no correct DELETED event, and the client must list again; on a screen any will do.
 
 use weir_document::json::EventType;
 
-use crate::proxy::resume::HiddenKeys;
+use super::hidden_keys::HiddenKeys;
 use weir_runtime::{Failure, Outcome};
 
 /// The state of one watch.
 #[derive(Debug, Default)]
 pub(super) struct Transitions {
-    hidden: Arc<HiddenKeys>,
+    /// The objects that the client does not have because filters hid them.
+    hidden: HiddenKeys,
+    /// Up to this version, an object that is hidden and that the client may have is deleted as it is now.
+    deletes_until: u64,
 }
 
 /// The action for one event.
@@ -33,9 +34,20 @@ pub(super) enum EventAction {
 }
 
 impl Transitions {
-    /// Starts with the objects that the client does not have because filters hid them.
-    pub(super) fn new(hidden: Arc<HiddenKeys>) -> Self {
-        Self { hidden }
+    /// Begins a watch of a Table: what is on a screen disappears, whatever its last state was.
+    pub(super) fn of_table() -> Self {
+        Self { deletes_until: u64::MAX, ..Self::default() }
+    }
+
+    /// Notes the version of the present state. What is hidden there and has changed since the client's version is not known to
+    /// be held: another list would say no more.
+    pub(super) fn present_at(&mut self, version: u64) {
+        self.deletes_until = self.deletes_until.max(version);
+    }
+
+    /// Notes an object that the client does not have.
+    pub(super) fn hide(&mut self, key: u64) {
+        self.hidden.insert(key);
     }
 
     /// Whether the action depends on the object's key. For most events it does not, and callers need not read the key.
@@ -44,41 +56,34 @@ impl Transitions {
     }
 
     /// Applies one event. BOOKMARK and ERROR pass unchanged.
-    pub(super) fn apply(&mut self, event: EventType, key: u64, outcome: &Outcome) -> EventAction {
+    pub(super) fn apply(&mut self, event: EventType, key: u64, version: u64, outcome: &Outcome) -> EventAction {
         let known = self.hidden.contains(key);
         match (event, outcome) {
             (EventType::Bookmark | EventType::Error, _) => EventAction::Original,
             // The outcome of the deleted object does not matter: the client may have every object that is not known to
             // be hidden. A failing chain must not swallow the deletion either.
             (EventType::Deleted, _) if known => {
-                self.forget(key);
+                self.hidden.remove(key);
                 EventAction::Skip
             }
             (EventType::Deleted, Outcome::Hidden | Outcome::Failed(_)) => EventAction::Original,
             (EventType::Deleted, _) => EventAction::Filtered(EventType::Deleted),
             (_, Outcome::Failed(failure)) => EventAction::Fail(failure.clone()),
+            (EventType::Modified, Outcome::Hidden) if !known && version <= self.deletes_until => {
+                self.hidden.insert(key);
+                EventAction::Filtered(EventType::Deleted)
+            }
             (EventType::Modified, Outcome::Hidden) if !known => EventAction::Relist,
             (_, Outcome::Hidden) => {
-                if !known {
-                    Arc::make_mut(&mut self.hidden).insert(key);
-                }
+                self.hidden.insert(key);
                 EventAction::Skip
             }
             (_, Outcome::Unchanged | Outcome::Edited(_)) if known => {
-                self.forget(key);
+                self.hidden.remove(key);
                 EventAction::Filtered(EventType::Added)
             }
             (event, Outcome::Unchanged | Outcome::Edited(_)) => EventAction::Filtered(event),
         }
-    }
-
-    /// The objects that the client does not have because filters hid them.
-    pub(super) fn hidden(&self) -> &Arc<HiddenKeys> {
-        &self.hidden
-    }
-
-    fn forget(&mut self, key: u64) {
-        Arc::make_mut(&mut self.hidden).remove(key);
     }
 }
 
@@ -90,6 +95,7 @@ mod tests {
     use weir_runtime::FailureClass;
 
     const KEY: u64 = 7;
+    const VERSION: u64 = 9;
     use EventType::{Added, Deleted, Modified};
 
     fn failed() -> Outcome {
@@ -97,7 +103,7 @@ mod tests {
     }
 
     fn action(transitions: &mut Transitions, event: EventType, outcome: &Outcome) -> String {
-        match transitions.apply(event, KEY, outcome) {
+        match transitions.apply(event, KEY, VERSION, outcome) {
             EventAction::Filtered(event) => event.to_string(),
             EventAction::Original => "original".into(),
             EventAction::Skip => "skip".into(),
@@ -107,9 +113,9 @@ mod tests {
     }
 
     fn with_hidden() -> Transitions {
-        let mut hidden = HiddenKeys::default();
-        hidden.insert(KEY);
-        Transitions::new(Arc::new(hidden))
+        let mut transitions = Transitions::default();
+        transitions.hide(KEY);
+        transitions
     }
 
     #[test]
@@ -136,6 +142,20 @@ mod tests {
                 "{event} {outcome:?}, known hidden"
             );
         }
+    }
+
+    #[test]
+    fn on_a_screen_and_up_to_the_present_state_an_object_that_is_hidden_disappears_once() {
+        let mut present = Transitions::default();
+        present.present_at(VERSION);
+        for mut transitions in [Transitions::of_table(), present] {
+            assert_eq!(action(&mut transitions, Modified, &Outcome::Hidden), "DELETED");
+            assert_eq!(action(&mut transitions, Modified, &Outcome::Hidden), "skip");
+            assert_eq!(action(&mut transitions, Modified, &Outcome::Unchanged), "ADDED");
+        }
+        let mut later = Transitions::default();
+        later.present_at(VERSION - 1);
+        assert_eq!(action(&mut later, Modified, &Outcome::Hidden), "relist");
     }
 
     #[test]

@@ -11,39 +11,49 @@ use crate::proxy::response::read::ReadRequest;
 /// A reason to end an open watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchEnd {
-    /// The filters or the values that they look up have changed. The watch ends with 410, so that its client lists again.
-    Relist {
-        /// The message of the Status.
-        message: &'static str,
-        /// The label of the metric.
-        reason: &'static str,
-    },
+    /// The filters or the values that they look up have changed.
+    FiltersChanged,
     /// The daemon stops.
     Stopping,
 }
 
-/// Resolves when the watch must end: the filters or values that they looked up have changed since the chain version with
-/// which it began, or the daemon stops.
-pub(super) async fn watch_end(proxy: Arc<Proxy>, read: Arc<ReadRequest>) -> WatchEnd {
-    let relist = |message, reason| WatchEnd::Relist { message, reason };
-    let mut serving = proxy.serving.clone();
-    let swapped = async {
-        loop {
-            if let Serving::Live(set) = &*serving.borrow_and_update() {
-                match set.chain(&read.component, &read.resource.resource, VerbClass::Read) {
-                    Some(chain) if chain.same_filters(&read.chain) => {}
-                    Some(_) => return relist("the filters have changed", "swap"),
-                    None => return relist("no filter matches this resource any more", "unmatched"),
+/// Resolves when the watch must end: the filters have changed since they were taken, or the daemon stops. A Table goes on with
+/// other filters.
+pub(super) fn watch_end(proxy: Arc<Proxy>, read: &ReadRequest) -> impl Future<Output = WatchEnd> + Send + 'static {
+    let (filtering, resource) = (read.filtering.clone(), read.resource.resource.clone());
+    let (component, is_table) = (read.component.clone(), read.is_table());
+    async move {
+        let mut serving = proxy.serving.clone();
+        let changed = async {
+            if is_table {
+                return std::future::pending().await;
+            }
+            loop {
+                if let Serving::Live(set) = &*serving.borrow_and_update() {
+                    let chain = set.chain(&component, &resource, VerbClass::Read);
+                    if !filtering.are_those(chain.as_ref()) {
+                        return WatchEnd::FiltersChanged;
+                    }
+                }
+                if serving.changed().await.is_err() {
+                    return WatchEnd::Stopping;
                 }
             }
-            if serving.changed().await.is_err() {
-                return WatchEnd::Stopping;
-            }
+        };
+        tokio::select! {
+            end = changed => end,
+            () = proxy.tasks.stopping() => WatchEnd::Stopping,
         }
-    };
-    tokio::select! {
-        end = swapped => end,
-        () = read.chain.changed_since(read.chain_version) => relist("values that the filters look up have changed", "lookup"),
-        () = proxy.tasks.stopping() => WatchEnd::Stopping,
+    }
+}
+
+/// Resolves when a value has changed that the filters have looked up since they were taken; never for a Table.
+pub(super) fn looked_up(read: &ReadRequest) -> impl Future<Output = ()> + Send + 'static {
+    let (filtering, is_table) = (read.filtering.clone(), read.is_table());
+    async move {
+        match filtering.chain().filter(|_| !is_table) {
+            Some(chain) => chain.changed_since(filtering.version()).await,
+            None => std::future::pending().await,
+        }
     }
 }

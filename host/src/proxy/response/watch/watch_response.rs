@@ -14,14 +14,15 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use weir_document::json::EventType;
 
+use super::hidden_keys::HiddenKeys;
+use super::present_state::PresentState;
 use super::transitions::{EventAction, Transitions};
-use super::watch_end::{WatchEnd, watch_end};
+use super::watch_end::{WatchEnd, looked_up, watch_end};
 use crate::codec::CodecError;
 use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
-use crate::proxy::resume::{Delivered, HiddenKeys};
 use weir_kube::Encoding;
 use weir_runtime::Outcome;
 use weir_upstream::{DecodedBody, ResponseBodyError, error_report};
@@ -38,42 +39,47 @@ const SHORT: usize = 4 << 10;
 /// An open watch.
 pub(super) struct WatchResponse {
     proxy: Arc<Proxy>,
-    read: Arc<ReadRequest>,
+    read: ReadRequest,
+    /// What goes before the events.
+    present: Option<PresentState>,
     upstream: Box<DecodedBody>,
     decoder: WatchDecoder,
     encoder: WatchEncoder,
     transitions: Transitions,
     /// Encoded events that are sent next.
     ready: VecDeque<Bytes>,
-    delivered: Arc<Delivered>,
+    /// The version of the last event that was sent.
+    delivered: u64,
     end: Pin<Box<dyn Future<Output = WatchEnd> + Send>>,
+    /// Resolves when a value has changed that the filters look up. The present state is sent to its end all the same: none of it
+    /// is above the client's version.
+    looked_up: Pin<Box<dyn Future<Output = ()> + Send>>,
     upstream_ended: bool,
     /// Nothing follows the ready events.
     over: bool,
 }
 
 impl WatchResponse {
-    /// Continues a watch whose client does not have the `hidden` objects.
+    /// Begins with `present`, then follows the events.
     pub(super) fn new(
         proxy: Arc<Proxy>,
         read: ReadRequest,
         encoding: Encoding,
         upstream: Box<DecodedBody>,
-        hidden: Arc<HiddenKeys>,
+        present: Option<PresentState>,
     ) -> Self {
         proxy.metrics.watches().inc();
-        let read = Arc::new(read);
-        let start = read.query.first("resourceVersion").unwrap_or_default();
-        let delivered = proxy.resume.begin_watch(read.client, start);
         Self {
-            delivered,
-            end: Box::pin(watch_end(proxy.clone(), read.clone())),
+            delivered: 0,
+            end: Box::pin(watch_end(proxy.clone(), &read)),
+            looked_up: Box::pin(looked_up(&read)),
             proxy,
             decoder: WatchDecoder::new(encoding, read.media_type.transform, read.object_type.clone(), FRAME),
             encoder: WatchEncoder::new(encoding, read.media_type.transform),
+            transitions: if read.is_table() { Transitions::of_table() } else { Transitions::default() },
             read,
             upstream,
-            transitions: Transitions::new(hidden),
+            present,
             ready: VecDeque::new(),
             upstream_ended: false,
             over: false,
@@ -89,11 +95,18 @@ impl WatchResponse {
             {
                 self.finish(end);
             }
+            if !self.over && self.present.is_none() && self.looked_up.as_mut().now_or_never().is_some() {
+                self.finish(WatchEnd::FiltersChanged);
+            }
             if let Some(events) = self.ready.pop_front() {
                 return Some(events);
             }
             if self.over {
                 return None;
+            }
+            if self.present.is_some() {
+                self.send_present().await;
+                continue;
             }
             let (events, broken) = self.take_events().await;
             self.filter(events).await;
@@ -112,8 +125,28 @@ impl WatchResponse {
             tokio::select! {
                 biased;
                 end = self.end.as_mut() => self.finish(end),
+                () = self.looked_up.as_mut() => self.finish(WatchEnd::FiltersChanged),
                 next = self.upstream.next() => self.receive(next),
             }
+        }
+    }
+
+    /// Takes the next part of what goes before the events.
+    async fn send_present(&mut self) {
+        let Some(present) = &mut self.present else { return };
+        let next = tokio::select! {
+            biased;
+            end = self.end.as_mut() => return self.finish(end),
+            next = present.next(&self.read, self.encoder.encoding()) => next,
+        };
+        match next {
+            Ok(Some(batch)) => {
+                batch.hidden.into_iter().for_each(|key| self.transitions.hide(key));
+                self.transitions.present_at(batch.at.unwrap_or_default());
+                self.send(batch.events);
+            }
+            Ok(None) => self.present = None,
+            Err(error) => self.fail(&error),
         }
     }
 
@@ -166,8 +199,11 @@ impl WatchResponse {
     async fn filter(&mut self, events: Vec<WatchEvent>) {
         let filtered = events.iter().filter(|event| event.is_filtered());
         let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
+        if self.read.is_table() {
+            self.read.take_filters(&self.proxy);
+        }
         let mut outcomes: VecDeque<Outcome> =
-            if documents.is_empty() { VecDeque::new() } else { self.read.chain.run(documents).await.into() };
+            if documents.is_empty() { VecDeque::new() } else { self.read.filtering.run(documents).await.into() };
         let (mut encoded, mut failed) = (Vec::with_capacity(events.len()), None);
         for event in events {
             let outcome =
@@ -181,11 +217,16 @@ impl WatchResponse {
                 break;
             }
         }
-        let runs = encoded.chunk_by(|one, next| one.len().max(next.len()) < SHORT);
-        self.ready.extend(runs.map(|run| if let [event] = run { event.clone() } else { run.concat().into() }));
+        self.send(encoded);
         if let Some(error) = failed {
             self.fail(&error);
         }
+    }
+
+    /// Has events sent next. Short ones leave together.
+    fn send(&mut self, events: Vec<Bytes>) {
+        let runs = events.chunk_by(|one, next| one.len().max(next.len()) < SHORT);
+        self.ready.extend(runs.map(|run| if let [event] = run { event.clone() } else { run.concat().into() }));
     }
 
     /// Returns the event for the client, encoded; none if the client gets no event.
@@ -199,7 +240,9 @@ impl WatchResponse {
             Some(document) => HiddenKeys::key_of(document),
             None => 0,
         };
-        let encoded = match (self.transitions.apply(event.event_type, key, &outcome), outcome) {
+        let version = event.document().and_then(|document| document.resource_version().ok().flatten()?.parse().ok());
+        let version = version.unwrap_or_default();
+        let encoded = match (self.transitions.apply(event.event_type, key, version, &outcome), outcome) {
             (EventAction::Skip, _) => return Ok(None),
             (EventAction::Original, _) => self.encoder.encode(event, event.event_type, None),
             (EventAction::Filtered(event_type), Outcome::Edited(bytes)) => {
@@ -213,9 +256,7 @@ impl WatchResponse {
             (EventAction::Fail(failure), _) => return Err(StatusError::Filter(failure)),
         };
         let encoded = encoded.map_err(invalid)?;
-        if let Some(document) = event.document() {
-            self.delivered.note(document);
-        }
+        self.delivered = self.delivered.max(version);
         Ok(Some(encoded))
     }
 
@@ -235,24 +276,21 @@ impl WatchResponse {
         self.ready.push_back(error.event(self.encoder.encoding()));
     }
 
-    /// Ends the watch. Ready events still leave when the daemon stops, but not when the filters that made them have changed.
+    /// Ends the watch between two events. Ready ones still leave when the daemon stops, but not when the filters that made them
+    /// have changed.
     fn finish(&mut self, end: WatchEnd) {
         self.over = true;
-        if let WatchEnd::Relist { message, reason } = end {
+        if let WatchEnd::FiltersChanged = end {
             self.ready.clear();
-            self.proxy.metrics.relist(reason);
-            self.fail(&StatusError::Expired(message));
+            tracing::debug!(path = %self.read.path, component = self.read.component, "watch ended: its filters have changed, its client's next one begins with what they show now");
         }
     }
 }
 
 impl Drop for WatchResponse {
-    /// Saves the resume state: however the watch ended, its client may continue from the last version that it got.
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
-        self.proxy.hand_out(&self.read, Some(&self.delivered.version()));
-        let (read, hidden) = (&self.read, self.transitions.hidden().clone());
-        self.proxy.resume.end_watch(read.client, read.chain_version, &self.delivered, hidden);
+        self.proxy.end_stream(&self.read, self.delivered);
     }
 }
 

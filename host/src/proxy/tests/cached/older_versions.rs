@@ -18,21 +18,18 @@ async fn a_watch_continues_from_the_version_of_a_get() {
 }
 
 #[tokio::test]
-async fn a_watch_from_before_the_view_gets_the_whole_state_and_what_was_deleted_since_then() {
+async fn a_watch_from_before_the_view_gets_what_came_and_went_since_then() {
     let (fixture, script, hidden) = cached().await;
     fixture.service("gone", "ClusterIP");
     let before = fixture.server.store().revision();
     fixture.service("d", "ClusterIP");
     fixture.server.store().delete("v1", "Service", "default", "gone").unwrap();
     fixture.service("e", "LoadBalancer");
-    informer_list(&fixture).await;
+    let list = informer_list(&fixture).await;
     let mut events = informer_watch(&fixture, &before.to_string()).await;
-    // What the client holds is not known. In the order of versions, so that it can be cut off at any time. What the events
-    // before the view showed may be out of date.
-    let state = ["MODIFIED a", "DELETED b", "MODIFIED c", "ADDED d", "MODIFIED d", "DELETED gone", "DELETED e"];
-    for expected in state.into_iter().chain(["BOOKMARK "]) {
-        assert_eq!(events.next_summary().await, expected);
-    }
+    // What the client holds is not known.
+    let held = ["a", "b", "c", "gone"];
+    assert_eq!(events.held(&held, version(&list).parse().unwrap()).await, ["a", "c", "d"]);
     fixture.service("f", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED f");
     hidden.lock().unwrap().push("ClusterIP".to_owned());
@@ -41,30 +38,10 @@ async fn a_watch_from_before_the_view_gets_the_whole_state_and_what_was_deleted_
 }
 
 #[tokio::test]
-async fn a_watch_from_before_the_view_gets_each_event_once_if_its_chain_has_shown_all_of_them() {
-    let (fixture, _script, _) = cached().await;
-    // The list goes upstream, and tells since when the chain version is in force.
-    let (_, list) = fixture.json(SERVICES).await;
-    assert_eq!(names(&list), ["a", "c"]);
-    fixture.service("d", "ClusterIP");
-    let start = fixture.server.store().revision();
-    fixture.service("e", "ClusterIP");
-    informer_list(&fixture).await;
-    let mut events = informer_watch(&fixture, &start.to_string()).await;
-    assert_eq!(events.next_summary().await, "ADDED e", "from the API server");
-    fixture.service("f", "ClusterIP");
-    fixture.service("g", "ClusterIP");
-    assert_eq!(events.next_summary().await, "ADDED f", "nothing is sent again");
-    assert_eq!(events.next_summary().await, "ADDED g");
-}
-
-#[tokio::test]
 async fn a_watch_from_before_the_view_ends_where_an_object_becomes_hidden() {
     let (fixture, _script, _) = cached().await;
-    fixture.json(SERVICES).await;
     fixture.service("d", "ClusterIP");
     let start = fixture.server.store().revision();
-    fixture.service("e", "ClusterIP");
     fixture.service("d", "LoadBalancer");
     informer_list(&fixture).await;
     let mut events = informer_watch(&fixture, &start.to_string()).await;
@@ -79,31 +56,20 @@ async fn a_watch_from_before_the_view_ends_where_an_object_becomes_hidden() {
 }
 
 #[tokio::test]
-async fn only_a_bookmark_is_ahead_of_the_view_of_a_quiet_resource() {
+async fn a_quiet_resource_has_only_a_bookmark_where_the_history_begins() {
     let (fixture, script, hidden) = cached().await;
     let before = fixture.server.store().revision();
     fixture.service("d", "ClusterIP");
-    let (_, list) = fixture.json(SERVICES).await;
-    assert_eq!(names(&list), ["a", "c", "d"]);
-    let shown = fixture.server.store().revision();
     fixture.service("e", "ClusterIP");
     // Other resources change. The reflector's next BOOKMARK is a minute away.
     fixture.server.store().advance();
-    informer_list(&fixture).await;
+    let (_, list) = fixture.json(&format!("{SERVICES}?resourceVersion=0")).await;
     fixture.server.store().advance();
-    let mut unknown = informer_watch(&fixture, &before.to_string()).await;
-    for expected in
-        ["MODIFIED a", "DELETED b", "MODIFIED c", "ADDED d", "MODIFIED d", "ADDED e", "MODIFIED e", "BOOKMARK "]
-    {
-        assert_eq!(unknown.next_summary().await, expected);
-    }
-    let mut known = informer_watch(&fixture, &shown.to_string()).await;
-    assert_eq!(known.next_summary().await, "ADDED e");
-    assert_eq!(known.next_summary().await, "BOOKMARK ");
+    let mut events = informer_watch(&fixture, &before.to_string()).await;
+    assert_eq!(events.held(&["a", "b", "c"], version(&list).parse().unwrap()).await, ["a", "c", "d", "e"]);
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
-    assert_eq!(unknown.next_summary().await, "DELETED a");
-    assert_eq!(known.next_summary().await, "DELETED a", "it follows the view now");
+    while events.next_summary().await != "DELETED e" {}
 }
 
 #[tokio::test]
@@ -124,27 +90,33 @@ async fn a_watch_from_a_version_that_the_reflector_jumped_over_does_not_miss_del
     let watch = format!("{SERVICES}?watch=1&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={held}");
     let answer = read(&fixture, &watch, &[]).await;
     let events: Vec<Value> = serde_json::Deserializer::from_slice(&answer).into_iter().map(Result::unwrap).collect();
-    let reason = events.first().map(|event| event.get("object").unwrap_or(event)["reason"].clone());
-    assert_eq!((events.len(), reason), (1, Some(json!("Expired"))), "{events:?}");
+    let reason = events.last().map(|event| event.get("object").unwrap_or(event)["reason"].clone());
+    assert_eq!(reason, Some(json!("Expired")), "{events:?}");
 }
 
 #[tokio::test]
-async fn a_client_that_is_cut_off_amid_the_whole_state_has_got_everything_up_to_its_version() {
-    let (fixture, _script, _) = cached().await;
+async fn a_client_that_is_cut_off_amid_the_present_state_has_got_everything_up_to_its_version() {
+    let (fixture, script, hidden) = cached().await;
     let list = informer_list(&fixture).await;
+    let mut other = informer_watch(&fixture, version(&list)).await;
     fixture.service("a", "ClusterIP");
-    // This client has listed nothing.
-    let path = format!("{SERVICES}?watch=1&allowWatchBookmarks=true&labelSelector=!none&resourceVersion=");
-    let mut events = fixture.watch(&format!("{path}{}", version(&list))).await;
-    for expected in ["MODIFIED a", "DELETED b", "MODIFIED c"] {
-        assert_eq!(events.next_summary().await, expected);
+    // What the client holds is not known any more.
+    hidden.lock().unwrap().push("ClusterIP".to_owned());
+    script.change();
+    while other.next_summary().await != "DELETED c" {}
+    hidden.lock().unwrap().pop();
+    script.change();
+    while other.next_summary().await != "ADDED c" {}
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    for expected in ["DELETED b", "MODIFIED c", "BOOKMARK "] {
+        assert_eq!(events.next_summary().await, expected, "nothing of this raises the version");
     }
     let last = events.next().await.unwrap();
     assert_eq!((&last["type"], &last["object"]["metadata"]["name"]), (&json!("MODIFIED"), &json!("a")));
     drop(events);
-    let mut events = fixture.watch(&format!("{path}{}", version(&last["object"]))).await;
+    let mut events = informer_watch(&fixture, version(&last["object"])).await;
     fixture.service("d", "ClusterIP");
-    assert_eq!(events.next_summary().await, "ADDED d");
+    while events.next_summary().await != "ADDED d" {}
 }
 
 #[tokio::test]
@@ -157,8 +129,8 @@ async fn a_client_that_is_ahead_of_a_quiet_view_learns_of_changed_outcomes() {
     let mut events = informer_watch(&fixture, version(&list)).await;
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
-    assert_eq!(events.next_summary().await, "DELETED a");
-    assert_eq!(events.next_summary().await, "DELETED c");
+    while events.next_summary().await != "DELETED a" {}
+    while events.next_summary().await != "DELETED c" {}
 }
 
 #[tokio::test]
@@ -176,9 +148,8 @@ async fn a_filter_hides_what_an_unfiltered_list_has_shown_before() {
         if kind == "LoadBalancer" { Outcome::Hidden } else { Outcome::Unchanged }
     });
     fixture.filter("*/services", &script);
-    while names(&informer_list(&fixture).await) != ["a"] {}
     let mut events = informer_watch(&fixture, version(&list)).await;
-    assert_eq!(events.next_summary().await, "DELETED b");
+    while events.next_summary().await != "DELETED b" {}
 }
 
 #[tokio::test]
@@ -195,12 +166,11 @@ async fn what_a_list_has_shown_ahead_of_the_view_is_hidden_by_a_later_chain() {
     // The last service tells that the view has filtered its objects again.
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
-    while !names(&informer_list(&fixture).await).is_empty() {}
+    while !names(&fixture.json(&format!("{SERVICES}?resourceVersion=0")).await.1).is_empty() {}
     fixture.server.clear_hook();
     let mut events = informer_watch(&fixture, version(&list)).await;
-    let mut deleted = [events.next_summary().await, events.next_summary().await, events.next_summary().await];
-    deleted.sort();
-    assert_eq!(deleted, ["DELETED a", "DELETED c", "DELETED new"]);
+    let newest = version(&list).parse().unwrap();
+    assert_eq!(events.held(&["a", "c", "new"], newest).await, [""; 0]);
 }
 
 #[tokio::test]
@@ -226,7 +196,8 @@ async fn a_later_chain_that_changes_no_object_of_the_view_may_hide_what_a_list_h
     filtered.subscribe().wait_for(|count| *count > before).await.unwrap();
     fixture.server.clear_hook();
     let mut events = informer_watch(&fixture, version(&list)).await;
-    assert_eq!(events.next_summary().await, "DELETED new");
+    let newest = version(&list).parse().unwrap();
+    assert_eq!(events.held(&["a", "new"], newest).await, ["a"]);
 }
 
 /// Ends the reflector's watch. It gets no other one until the hook is cleared.

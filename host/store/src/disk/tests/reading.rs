@@ -176,6 +176,55 @@ async fn a_file_that_was_set_aside_is_read_while_nothing_can_be_written() {
     }
 }
 
+/// Twenty that read and twenty that write: two threads wait for the disk, and the third is free for others.
+#[test]
+fn a_disk_that_hangs_parks_one_thread_that_reads_and_one_that_writes() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(3).build().unwrap();
+    runtime.block_on(async {
+        let storage = MemoryStorage::new(Vec::new());
+        let (cache, _handle, _) = filled(&storage).await;
+        cache.close().await;
+        let gate = Arc::new(Gate::default());
+        gate.shut(true);
+        let mut config = storage.config();
+        for opens in [&mut config.storage, &mut config.readable] {
+            let (inner, passes) = (opens.clone(), gate.clone());
+            *opens = Arc::new(move || {
+                passes.pass();
+                inner()
+            });
+        }
+        let cache = DiskCache::new(config, Arc::default());
+        cache.cluster_unreachable();
+        let waiting: Vec<_> = (0..20)
+            .map(|n| {
+                let cache = cache.clone();
+                tokio::spawn(async move {
+                    cache.put(&format!("document/{n}"), value("new"), false).await;
+                    cache.flush().await;
+                    text(&cache, "document/x").await
+                })
+            })
+            .chain((0..20).map(|_| {
+                let cache = cache.clone();
+                tokio::spawn(async move { text(&cache, "document/x").await })
+            }))
+            .collect();
+        let reached = gate.clone();
+        tokio::task::spawn_blocking(move || reached.reached()).await.unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let other = tokio::time::timeout(Duration::from_secs(10), tokio::task::spawn_blocking(|| ())).await;
+        assert!(other.is_ok(), "no thread is left");
+        assert!(waiting.iter().all(|task| !task.is_finished()));
+        gate.shut(false);
+        for task in waiting {
+            assert_eq!(task.await.unwrap().as_deref(), Some("one"));
+        }
+    });
+}
+
 #[tokio::test]
 async fn nothing_of_another_node_or_cluster_is_read() {
     let storage = MemoryStorage::new(Vec::new());

@@ -1,0 +1,152 @@
+//! The stamps of chains, for watches that no view serves: since which resource version of the API server each has been in force,
+//! with what it looks up.
+//!
+//! What a client was shown of a later version, this chain version has shown it, whichever client it is, and wherever it has the
+//! version from. At the stamp or below, nothing is known of it. A stamp is the version of a consistent list that began after the
+//! chain version came into force.
+//!
+//! Losing an entry is safe: clients get again what they hold. Bound: [`ENTRIES`]; the least recently used one leaves first.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use weir_kube::GroupResource;
+use weir_runtime::ChainVersion;
+
+/// The most chains and resources.
+const ENTRIES: usize = 4096;
+
+/// The stamp of each chain and resource; one per proxy.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct ChainStamps {
+    stamps: Mutex<Stamps>,
+}
+
+#[derive(Debug, Default)]
+struct Stamps {
+    /// By chain and resource.
+    newest: HashMap<(u64, GroupResource), Stamp>,
+    /// Grows with each use.
+    clock: u64,
+}
+
+/// The stamp of the newest version of a chain.
+#[derive(Debug)]
+struct Stamp {
+    of: ChainVersion,
+    version: u64,
+    used: u64,
+}
+
+impl ChainStamps {
+    /// Notes that `chain_version` was in force when the API server made any version above `version`. The lowest one counts.
+    pub(in crate::proxy) fn note(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
+        if chain_version == ChainVersion::UNFILTERED {
+            return;
+        }
+        let mut stamps = self.stamps();
+        stamps.clock += 1;
+        let stamp = Stamp { of: chain_version, version, used: stamps.clock };
+        let known = stamps.newest.entry((chain_version.chain(), resource.clone())).or_insert(stamp);
+        match known.of.cmp(&chain_version) {
+            std::cmp::Ordering::Less => (known.of, known.version) = (chain_version, version),
+            std::cmp::Ordering::Equal => known.version = known.version.min(version),
+            // What was looked up has changed since.
+            std::cmp::Ordering::Greater => {}
+        }
+        if stamps.newest.len() > ENTRIES {
+            let oldest = stamps.newest.iter().min_by_key(|(_, stamp)| stamp.used).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| stamps.newest.remove(&oldest));
+        }
+    }
+
+    /// Whether the stamp is known, or cannot be.
+    pub(in crate::proxy) fn knows(&self, chain_version: ChainVersion, resource: &GroupResource) -> bool {
+        chain_version == ChainVersion::UNFILTERED || self.of(chain_version, resource).is_some()
+    }
+
+    /// Whether `chain_version` was in force when the API server made this version. False if that is not known.
+    pub(in crate::proxy) fn covers(
+        &self,
+        chain_version: ChainVersion,
+        resource: &GroupResource,
+        version: &str,
+    ) -> bool {
+        let stamp = self.of(chain_version, resource);
+        stamp.zip(version.parse().ok()).is_some_and(|(stamp, version): (u64, u64)| version > stamp)
+    }
+
+    /// Forgets all: the API server is that of another cluster.
+    pub(in crate::proxy) fn forget(&self) {
+        self.stamps().newest.clear();
+    }
+
+    fn of(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
+        let mut stamps = self.stamps();
+        stamps.clock += 1;
+        let used = stamps.clock;
+        let known = stamps.newest.get_mut(&(chain_version.chain(), resource.clone()))?;
+        known.used = used;
+        (known.of == chain_version).then_some(known.version)
+    }
+
+    fn stamps(&self) -> std::sync::MutexGuard<'_, Stamps> {
+        self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str) -> GroupResource {
+        GroupResource::new(name, "")
+    }
+
+    #[test]
+    fn a_chain_version_covers_the_versions_made_since_it_is_known_to_be_in_force() {
+        let stamps = ChainStamps::default();
+        let (one, two) = (ChainVersion::new(1, 1), ChainVersion::new(2, 2));
+        assert!(!stamps.covers(one, &resource("pods"), "9") && !stamps.knows(one, &resource("pods")));
+        stamps.note(one, &resource("pods"), 7);
+        stamps.note(one, &resource("pods"), 9);
+        assert!(stamps.covers(one, &resource("pods"), "8") && stamps.knows(one, &resource("pods")));
+        assert!(!stamps.covers(one, &resource("pods"), "7"), "an earlier chain version may have shown it");
+        assert!(!stamps.covers(one, &resource("pods"), "x"));
+        assert!(!stamps.covers(two, &resource("pods"), "8"));
+        assert!(!stamps.covers(one, &resource("nodes"), "8"));
+        stamps.forget();
+        assert!(!stamps.covers(one, &resource("pods"), "8"));
+    }
+
+    #[test]
+    fn a_later_version_of_a_chain_has_a_stamp_of_its_own() {
+        let stamps = ChainStamps::default();
+        let (before, after) = (ChainVersion::new(1, 1), ChainVersion::new(2, 1));
+        stamps.note(before, &resource("pods"), 7);
+        assert!(!stamps.covers(after, &resource("pods"), "9"));
+        stamps.note(after, &resource("pods"), 8);
+        stamps.note(before, &resource("pods"), 3);
+        assert!(stamps.covers(after, &resource("pods"), "9") && !stamps.covers(after, &resource("pods"), "8"));
+        assert!(!stamps.covers(before, &resource("pods"), "9"));
+    }
+
+    #[test]
+    fn nothing_is_known_where_it_is_not_known_since_when_nothing_is_filtered() {
+        let stamps = ChainStamps::default();
+        stamps.note(ChainVersion::UNFILTERED, &resource("pods"), 1);
+        assert!(!stamps.covers(ChainVersion::UNFILTERED, &resource("pods"), "9"));
+        assert!(stamps.knows(ChainVersion::UNFILTERED, &resource("pods")), "it is not asked for");
+    }
+
+    #[test]
+    fn the_least_recently_used_one_leaves_first() {
+        let stamps = ChainStamps::default();
+        let chain = |n: u64| ChainVersion::new(n + 1, n + 1);
+        for n in 0..=ENTRIES as u64 {
+            stamps.note(chain(n), &resource("pods"), 1);
+            assert!(stamps.covers(chain(0), &resource("pods"), "2"), "{n}");
+        }
+        assert!(!stamps.knows(chain(1), &resource("pods")) && stamps.knows(chain(2), &resource("pods")));
+    }
+}
