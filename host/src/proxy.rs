@@ -287,10 +287,17 @@ impl Proxy {
         self.accept(listener.into(), Some(tls));
     }
 
-    /// Notes the version with which a stream from the API server ended: a change of outcomes concerns its client, too.
+    /// Notes the version to which a stream from the API server has brought its client: a change of outcomes concerns it, too, and
+    /// the end of what failure policies decide is one.
     fn end_stream(&self, read: &ReadRequest, version: u64) {
+        let (filtering, resource) = (&read.filtering, &read.resource.resource);
+        let is_degraded = filtering.is_degraded();
+        if is_degraded {
+            self.chain_stamps.degrade(filtering.version(), resource, version);
+        }
         if let Some(views) = &self.views {
-            views.end_stream(&read.component, &read.resource.resource, version, read.filtering.of_views());
+            let shown_by = (!is_degraded).then(|| filtering.of_views());
+            views.end_stream(&read.component, resource, version, shown_by);
         }
     }
 

@@ -25,7 +25,7 @@ pub use chain::{Chain, DocumentFilter, Unwritable, Written};
 pub use dependency_set::{ChangeSet, DependencySet};
 pub use explanation::{Decision, FilterExplanation};
 pub use filter::{Filter, FilterParts, Lookups};
-pub use outcome::{Failure, Filtered, Outcome};
+pub use outcome::{Failure, Filtered, Outcome, Outcomes, Slot};
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
 pub use set_aside::SetAsideObject;

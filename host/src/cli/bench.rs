@@ -65,7 +65,7 @@ async fn per_object(set: &FilterSet, objects: &[Value]) -> Measured {
         for (chain, document) in &documents {
             let batch = vec![document.clone(); BATCH];
             let began = Instant::now();
-            let outcomes = chain.run(batch).await;
+            let outcomes: Vec<_> = chain.run(batch).await.into_iter().collect();
             if warm {
                 time += began.elapsed();
                 count += u32::try_from(outcomes.len()).unwrap_or(u32::MAX);

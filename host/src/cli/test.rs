@@ -208,7 +208,7 @@ async fn run_case(
 async fn run(set: &FilterSet, document: Document, failures: &mut Vec<String>) -> CaseOutcome {
     let resource = resource_named(&document.api_version().unwrap_or_default(), &document.kind().unwrap_or_default());
     let made = match set.chain("weir-test", &resource, VerbClass::Read) {
-        Some(chain) => chain.run(vec![document.clone(); ALIKE]).await,
+        Some(chain) => chain.run(vec![document.clone(); ALIKE]).await.into_iter().collect(),
         None => Vec::new(),
     };
     let mut outcomes = made.into_iter().map(|made| outcome(made, &document));

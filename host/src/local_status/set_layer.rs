@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use weir_kube::{GroupResource, KUBELET, VerbClass};
-use weir_runtime::{DocumentFilter, FilterSet, Filtered, Serving, ServingReceiver, Writes, tick};
+use weir_runtime::{DocumentFilter, FilterSet, Filtered, Serving, ServingReceiver, Slot, Writes, tick};
 use weir_upstream::Tasks;
 
 use super::state::{LocalStatus, Phase};
@@ -51,15 +51,15 @@ impl DocumentFilter for StatusFilter {
         self.status.generation.subscribe()
     }
 
-    fn filter<'a>(&'a self, batch: &'a mut [Filtered], _guarded: bool) -> BoxFuture<'a, ()> {
+    fn filter<'a>(&'a self, batch: &'a mut [Slot], _guarded: bool) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let overlay = self.status.overlay();
             if overlay.is_empty() {
                 return;
             }
             let publishes = |namespace: &str, name: &str| self.status.pods.publishes_not_ready(namespace, name);
-            for filtered in batch {
-                let Filtered::Kept(document) = filtered else { continue };
+            for slot in batch {
+                let Filtered::Kept(document) = &mut slot.filtered else { continue };
                 if let Err(error) = overlay.apply(document, &publishes) {
                     tracing::debug!(%error, "object is shown without the local status");
                 }

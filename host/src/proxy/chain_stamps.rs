@@ -34,25 +34,43 @@ struct Stamps {
 #[derive(Debug)]
 struct Stamp {
     of: ChainVersion,
-    version: u64,
+    /// Since when it has been in force; `None` until that is known.
+    version: Option<u64>,
+    /// Up to which version failure policies decided what some clients were shown.
+    degraded: u64,
     used: u64,
 }
 
 impl ChainStamps {
     /// Notes that `chain_version` was in force when the API server made any version above `version`. The lowest one counts.
     pub(in crate::proxy) fn note(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
+        self.change(chain_version, resource, |stamp| {
+            stamp.version = Some(stamp.version.map_or(version, |known| known.min(version)));
+        });
+    }
+
+    /// Notes that failure policies decided on some of what a client was shown up to `version`: nothing is known of it, whenever
+    /// the filters came into force.
+    pub(in crate::proxy) fn degrade(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
+        self.change(chain_version, resource, |stamp| stamp.degraded = stamp.degraded.max(version));
+    }
+
+    /// Changes the stamp of a chain version, unless what it looks up has changed since.
+    fn change(&self, chain_version: ChainVersion, resource: &GroupResource, change: impl FnOnce(&mut Stamp)) {
         if chain_version == ChainVersion::UNFILTERED {
             return;
         }
         let mut stamps = self.stamps();
         stamps.clock += 1;
-        let stamp = Stamp { of: chain_version, version, used: stamps.clock };
-        let known = stamps.newest.entry((chain_version.chain(), resource.clone())).or_insert(stamp);
-        match known.of.cmp(&chain_version) {
-            std::cmp::Ordering::Less => (known.of, known.version) = (chain_version, version),
-            std::cmp::Ordering::Equal => known.version = known.version.min(version),
-            // What was looked up has changed since.
-            std::cmp::Ordering::Greater => {}
+        let new = || Stamp { of: chain_version, version: None, degraded: 0, used: 0 };
+        let used = stamps.clock;
+        let known = stamps.newest.entry((chain_version.chain(), resource.clone())).or_insert_with(new);
+        known.used = used;
+        if known.of < chain_version {
+            *known = Stamp { used, ..new() };
+        }
+        if known.of == chain_version {
+            change(known);
         }
         if stamps.newest.len() > ENTRIES {
             let oldest = stamps.newest.iter().min_by_key(|(_, stamp)| stamp.used).map(|(key, _)| key.clone());
@@ -87,7 +105,8 @@ impl ChainStamps {
         let used = stamps.clock;
         let known = stamps.newest.get_mut(&(chain_version.chain(), resource.clone()))?;
         known.used = used;
-        (known.of == chain_version).then_some(known.version)
+        let version = known.version.filter(|_| known.of == chain_version)?;
+        Some(version.max(known.degraded))
     }
 
     fn stamps(&self) -> std::sync::MutexGuard<'_, Stamps> {
@@ -129,6 +148,22 @@ mod tests {
         stamps.note(before, &resource("pods"), 3);
         assert!(stamps.covers(after, &resource("pods"), "9") && !stamps.covers(after, &resource("pods"), "8"));
         assert!(!stamps.covers(before, &resource("pods"), "9"));
+    }
+
+    #[test]
+    fn what_failure_policies_decided_is_not_covered_whenever_the_stamp_is_known() {
+        let stamps = ChainStamps::default();
+        let (before, after) = (ChainVersion::new(1, 1), ChainVersion::new(2, 1));
+        stamps.degrade(before, &resource("pods"), 7);
+        assert!(!stamps.knows(before, &resource("pods")), "it is still asked for");
+        stamps.note(before, &resource("pods"), 4);
+        assert!(!stamps.covers(before, &resource("pods"), "7") && stamps.covers(before, &resource("pods"), "8"));
+        stamps.degrade(before, &resource("pods"), 9);
+        stamps.degrade(before, &resource("pods"), 8);
+        assert!(!stamps.covers(before, &resource("pods"), "9") && stamps.covers(before, &resource("pods"), "10"));
+        stamps.note(after, &resource("pods"), 5);
+        stamps.degrade(before, &resource("pods"), 99);
+        assert!(stamps.covers(after, &resource("pods"), "6"), "its own stamp is of a later list");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! While the daemon starts, the filters are not known yet. Then requests that a filter may match wait, up to
 //! `--start-wait`, and get 503 afterwards. Weir never forwards them unfiltered.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use http::Method;
 use weir_document::Document;
 use weir_kube::{GroupResource, RequestInfo, ResourceRequest, VerbClass};
@@ -27,12 +30,15 @@ pub(in crate::proxy) struct Filtering {
     /// `None` filters nothing.
     chain: Option<Chain>,
     version: ChainVersion,
+    /// Whether a failure policy has taken the place of a verdict. Clones share it.
+    is_degraded: Arc<AtomicBool>,
 }
 
 impl Filtering {
     /// The filters of this chain, as it is now.
     pub(in crate::proxy) fn of(chain: Option<Chain>) -> Self {
-        Self { version: chain.as_ref().map_or(ChainVersion::UNFILTERED, Chain::version), chain }
+        let version = chain.as_ref().map_or(ChainVersion::UNFILTERED, Chain::version);
+        Self { chain, version, is_degraded: Arc::default() }
     }
 
     /// The chain.
@@ -61,10 +67,17 @@ impl Filtering {
 
     /// One outcome for each object.
     pub(in crate::proxy) async fn run(&self, documents: Vec<Document>) -> Vec<Outcome> {
-        match &self.chain {
-            Some(chain) => chain.run(documents).await,
-            None => vec![Outcome::Unchanged; documents.len()],
+        let Some(chain) = &self.chain else { return vec![Outcome::Unchanged; documents.len()] };
+        let outcomes = chain.run(documents).await;
+        if outcomes.are_degraded() {
+            self.is_degraded.store(true, Ordering::Relaxed);
         }
+        outcomes.into_iter().collect()
+    }
+
+    /// Whether a failure policy has taken the place of a verdict in one of these outcomes.
+    pub(in crate::proxy) fn is_degraded(&self) -> bool {
+        self.is_degraded.load(Ordering::Relaxed)
     }
 }
 
@@ -132,7 +145,7 @@ impl Proxy {
         match &*self.serving.borrow() {
             Serving::Live(set) => match set.chain(component, resource, VerbClass::Read) {
                 Some(chain) => Filtering::of(Some(chain)),
-                None => Filtering { chain: None, version: set.unfiltered_since(component, resource) },
+                None => Filtering { version: set.unfiltered_since(component, resource), ..Filtering::of(None) },
             },
             Serving::Unknown | Serving::Pending(_) => Filtering::of(None),
         }

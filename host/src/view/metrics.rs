@@ -91,7 +91,7 @@ impl CacheMetrics {
         gauge("weir_cache_watches", "Open watches that are served from watch caches, by resource", &self.watches);
         gauge(
             "weir_cache_degraded_objects",
-            "Objects in watch caches on which a filter failed, by resource. Their last good outcome stands in",
+            "Objects in watch caches on which a filter failed, by resource. Its failure policy applies, or their last good outcome stands in",
             &self.degraded,
         );
         registry.register_with_unit(

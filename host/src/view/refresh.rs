@@ -8,8 +8,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rpds::RedBlackTreeMapSync;
 use tokio::time::Instant;
+use tracing::field;
 use weir_kube::VerbClass;
-use weir_runtime::{Chain, ChainVersion, Failure, Outcome, Serving, ServingReceiver};
+use weir_runtime::{Chain, ChainVersion, Outcome, Serving, ServingReceiver};
 use weir_store::StoreKey;
 use weir_store::cache::{Object, Snapshot, StoreEvent};
 use weir_view::{Changed, Object as _};
@@ -19,9 +20,9 @@ use super::state::{View, ViewSnapshot};
 
 /// The number of objects that are filtered together.
 const BATCH: usize = 256;
-/// The wait before failed objects are filtered again. Each further failure doubles it.
+/// The wait before objects without a verdict are filtered again. Each further time doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest wait before failed objects are filtered again.
+/// The longest wait before objects without a verdict are filtered again.
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
 /// Keeps one view up to date while [`Refresh::run`] runs.
@@ -33,14 +34,17 @@ pub(super) struct Refresh {
     chain: Option<Chain>,
     /// The position in the store's history.
     position: u64,
-    /// Objects without a verdict, and objects whose last good outcome stands in.
-    failed: BTreeSet<StoreKey>,
+    /// Objects without a verdict: failure policies decide on them, or their last good outcome stands in.
+    degraded: BTreeSet<StoreKey>,
     retry: Duration,
-    /// When the failed objects are filtered again. Other events do not put it off.
+    /// When objects without a verdict are filtered again. Other events do not put it off.
     retry_at: Instant,
     /// Reads the stamp of the newest change, if that is due.
     stamp: Option<BoxFuture<'static, ()>>,
 }
+
+/// The outcome of an object, and whether a failure policy took the place of a verdict.
+type Made = (Outcome, bool);
 
 /// What a refresh waits for.
 enum Wake {
@@ -60,7 +64,7 @@ impl Refresh {
             serving,
             chain: None,
             position: 0,
-            failed: BTreeSet::new(),
+            degraded: BTreeSet::new(),
             retry: FIRST_RETRY,
             retry_at: Instant::now(),
             stamp: None,
@@ -80,7 +84,7 @@ impl Refresh {
                 Wake::Store => self.follow().await,
                 Wake::Chain => self.refilter(Vec::new()).await,
                 Wake::FilterSet => self.change_chain().await,
-                Wake::Retry => self.refilter(self.failed.iter().cloned().collect()).await,
+                Wake::Retry => self.refilter(self.degraded.iter().cloned().collect()).await,
                 Wake::Stamped => self.stamp = None,
                 Wake::Stopped => return,
             }
@@ -97,7 +101,7 @@ impl Refresh {
             }
         };
         let retry = async {
-            match self.failed.is_empty() {
+            match self.degraded.is_empty() {
                 true => std::future::pending().await,
                 false => tokio::time::sleep_until(self.retry_at).await,
             }
@@ -156,9 +160,9 @@ impl Refresh {
         let (source, position) = self.view.store.snapshot_and_position();
         self.position = position;
         let chain = self.chain_version();
-        self.failed.clear();
+        self.degraded.clear();
         let objects = self.filter_all(&source, None).await;
-        self.view.set_degraded(self.failed.len());
+        self.report_degraded();
         let next = ViewSnapshot { version: source.version, format: source.format.clone(), objects, chain };
         let is_first = self.view.subscribe().borrow().is_none();
         self.view.reset(next, !is_first || self.has_filtered());
@@ -185,8 +189,8 @@ impl Refresh {
         let known = known.iter().filter_map(|object| Some((object.key.clone(), old(object)?.clone())));
         let mut objects: RedBlackTreeMapSync<_, _> = known.collect();
         for batch in unknown.chunks(BATCH) {
-            for (object, outcome) in filter(&self.chain, source, batch).await {
-                let shown = self.outcome(&object, outcome, old(&object));
+            for (object, made) in filter(&self.chain, source, batch).await {
+                let shown = self.outcome(&object, made, old(&object));
                 objects.insert_mut(object.key.clone(), shown);
             }
         }
@@ -223,16 +227,16 @@ impl Refresh {
             };
             let old = latest.get(key).cloned().unwrap_or_else(|| before.objects.get(key).cloned());
             let new = match event.new.as_ref().and_then(|_| outcomes.next()) {
-                Some((object, outcome)) => Some(self.outcome(&object, outcome, old.as_ref())),
+                Some((object, made)) => Some(self.outcome(&object, made, old.as_ref())),
                 None => {
-                    self.failed.remove(key);
+                    self.degraded.remove(key);
                     None
                 }
             };
             latest.insert(key.clone(), new.clone());
             published.push(Changed { version, key: Some(key.clone()), new, is_list, memo });
         }
-        self.view.set_degraded(self.failed.len());
+        self.report_degraded();
         self.view.apply(published);
     }
 
@@ -267,10 +271,10 @@ impl Refresh {
             return self.rebuild().await;
         }
         self.position = position;
-        self.failed.retain(|key| source.objects.contains_key(key));
+        self.degraded.retain(|key| source.objects.contains_key(key));
         let objects = self.filter_all(&source, Some(&view)).await;
         self.take_before();
-        self.view.set_degraded(self.failed.len());
+        self.report_degraded();
         self.view.jump(source.version, objects);
     }
 
@@ -289,8 +293,8 @@ impl Refresh {
         let mut changed = 0;
         for batch in objects.chunks(BATCH) {
             let sources: Vec<_> = batch.iter().map(|object| object.source.clone()).collect();
-            for (old, (object, outcome)) in batch.iter().zip(filter(&self.chain, &source, &sources).await) {
-                let new = self.outcome(&object, outcome, Some(old));
+            for (old, (object, made)) in batch.iter().zip(filter(&self.chain, &source, &sources).await) {
+                let new = self.outcome(&object, made, Some(old));
                 changed += usize::from(!new.shows_the_same(old));
                 if !new.shows_the_same(old) || new.stands_in != old.stands_in {
                     outcomes.push((object.key.clone(), new));
@@ -307,38 +311,58 @@ impl Refresh {
             if !outcomes.is_empty() {
                 self.view.take(view.chain, outcomes);
             }
-            if !self.failed.is_empty() {
+            if !self.degraded.is_empty() {
                 self.retry = (self.retry * 2).min(MAX_RETRY);
                 self.retry_at = Instant::now() + self.retry;
             }
         }
-        self.view.set_degraded(self.failed.len());
+        self.report_degraded();
     }
 
     /// The object with its outcome. The last good outcome stands in for a failure.
-    fn outcome(&mut self, object: &Arc<Object>, outcome: Outcome, old: Option<&Arc<ViewObject>>) -> Arc<ViewObject> {
-        if let Outcome::Failed(failure) = &outcome {
-            self.degrade(object, failure, old.is_some());
+    fn outcome(&mut self, object: &Arc<Object>, made: Made, old: Option<&Arc<ViewObject>>) -> Arc<ViewObject> {
+        let (outcome, is_degraded) = made;
+        if is_degraded {
+            self.degrade(object, &outcome);
+        } else {
+            self.degraded.remove(&object.key);
+        }
+        if let Outcome::Failed(_) = &outcome {
             if let Some(old) = old.filter(|old| old.failure().is_none()) {
                 // The outcome of this state itself is one that another value of a lookup has made.
                 let is_same = Arc::ptr_eq(&old.source, object);
                 return if is_same { old.clone() } else { Arc::new(old.standing_in(object.clone())) };
             }
-        } else if self.failed.remove(&object.key) && self.failed.is_empty() {
-            self.retry = FIRST_RETRY;
         }
         Arc::new(ViewObject { source: object.clone(), outcome: ViewOutcome::from(outcome), stands_in: false })
     }
 
-    fn degrade(&mut self, object: &Object, failure: &Failure, stands_in: bool) {
-        if self.failed.is_empty() {
+    fn degrade(&mut self, object: &Object, outcome: &Outcome) {
+        if self.degraded.is_empty() {
             self.retry_at = Instant::now() + self.retry;
         }
-        if self.failed.insert(object.key.clone()) {
-            tracing::warn!(
+        if self.degraded.insert(object.key.clone()) {
+            let failure = if let Outcome::Failed(failure) = outcome { Some(field::display(failure)) } else { None };
+            tracing::debug!(
                 collection = %self.view.collection, namespace = object.key.namespace(), name = object.key.name(),
-                %failure, stands_in, "no verdict on an object of the view; it is filtered again later"
+                failure, "no verdict on an object of the view"
             );
+        }
+    }
+
+    /// Says how many objects have no verdict, once when that begins and once when it ends: the filters log what they fail on.
+    fn report_degraded(&mut self) {
+        let (before, now) = (self.view.degraded_objects(), self.degraded.len());
+        self.view.set_degraded(now);
+        let (collection, component) = (&self.view.collection, self.component.as_deref());
+        if now > 0 && before == 0 {
+            tracing::warn!(
+                %collection, component, objects = now,
+                "objects of a view have no verdict: failure policies decide, or the last good outcome stands in, until they are filtered again"
+            );
+        } else if now == 0 && before > 0 {
+            self.retry = FIRST_RETRY;
+            tracing::info!(%collection, component, "all objects of the view have verdicts again");
         }
     }
 
@@ -358,13 +382,13 @@ fn stamp(view: &Arc<View>, change: u64) -> impl Future<Output = ()> + Send + 'st
 }
 
 /// Runs the chain over objects; one outcome for each, in order.
-async fn filter(chain: &Option<Chain>, source: &Snapshot, objects: &[Arc<Object>]) -> Vec<(Arc<Object>, Outcome)> {
-    let outcomes = match chain {
+async fn filter(chain: &Option<Chain>, source: &Snapshot, objects: &[Arc<Object>]) -> Vec<(Arc<Object>, Made)> {
+    let made: Vec<Made> = match chain {
         Some(chain) => {
             let document = |object: &Arc<Object>| source.format.document(object.bytes.clone());
-            chain.run(objects.iter().map(document).collect()).await
+            chain.run(objects.iter().map(document).collect()).await.with_degraded().collect()
         }
-        None => vec![Outcome::Unchanged; objects.len()],
+        None => vec![(Outcome::Unchanged, false); objects.len()],
     };
-    objects.iter().cloned().zip(outcomes).collect()
+    objects.iter().cloned().zip(made).collect()
 }

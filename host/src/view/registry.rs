@@ -351,14 +351,21 @@ impl Views {
         stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
     }
 
-    /// Notes the version that a stream from the API server gave to a client, as a chain version of its component shows it.
-    pub(crate) fn end_stream(&self, component: &str, resource: &GroupResource, version: u64, chain: ChainVersion) {
+    /// Notes the version that a stream from the API server gave to a client, as a chain version of its component shows it; `None`:
+    /// failure policies decided on some of it.
+    pub(crate) fn end_stream(
+        &self,
+        component: &str,
+        resource: &GroupResource,
+        version: u64,
+        shown_by: Option<ChainVersion>,
+    ) {
         let open = self.open();
         let is_of = |key: &ViewKey| {
             key.collection.resource == *resource
                 && key.component.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(component))
         };
-        open.views.iter().filter(|(key, _)| is_of(key)).for_each(|(_, found)| found.view.end_stream(version, chain));
+        open.views.iter().filter(|(key, _)| is_of(key)).for_each(|(_, found)| found.view.end_stream(version, shown_by));
     }
 
     /// Closes views that no client has read for a while. Runs until it is dropped.

@@ -245,10 +245,11 @@ impl View {
         self.store.restored().await;
     }
 
-    /// Notes that a stream from the API server gave a client of the view's component this version, as this chain version shows it.
-    pub(super) fn end_stream(&self, version: u64, chain: ChainVersion) {
+    /// Notes that a stream from the API server gave a client of the view's component this version, as this chain version shows it;
+    /// `None`: failure policies decided on some of it.
+    pub(crate) fn end_stream(&self, version: u64, shown_by: Option<ChainVersion>) {
         let mut state = self.state();
-        if self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED) != chain {
+        if shown_by != Some(self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED)) {
             state.ended_at = state.ended_at.max(version);
         }
     }

@@ -11,7 +11,7 @@ use weir_document::Document;
 
 pub use self::write::{Unwritable, Written};
 use super::explanation::FilterExplanation;
-use super::outcome::{Filtered, Outcome};
+use super::outcome::{Outcomes, Slot};
 use super::version::ChainVersion;
 use crate::Writes;
 use weir_kube::GroupResource;
@@ -33,14 +33,14 @@ pub trait DocumentFilter: Send + Sync + fmt::Debug {
     fn subscribe(&self) -> watch::Receiver<u64>;
     /// Filters the documents of a batch that earlier filters have kept. `guarded`: the objects have fields that a
     /// filter may only edit if its configuration names them.
-    fn filter<'a>(&'a self, batch: &'a mut [Filtered], guarded: bool) -> BoxFuture<'a, ()>;
+    fn filter<'a>(&'a self, batch: &'a mut [Slot], guarded: bool) -> BoxFuture<'a, ()>;
     /// Explains what the filter makes of one document. Counts nothing.
     fn explain(&self, document: Document, guarded: bool) -> BoxFuture<'_, FilterExplanation> {
         Box::pin(async move {
-            let mut batch = [Filtered::Kept(document.clone())];
+            let mut batch = [Slot::from(document.clone())];
             self.filter(&mut batch, guarded).await;
             let [made] = batch;
-            FilterExplanation::of_outcome(self.name().clone(), &document, made)
+            FilterExplanation::of_outcome(self.name().clone(), &document, made.filtered)
         })
     }
 }
@@ -61,15 +61,15 @@ impl Chain {
 
     /// Runs the chain on a batch. Returns one outcome per document, in order. Checks out at most one instance per
     /// filter, for the batch only. Dropping the future discards these instances and nothing else.
-    pub async fn run(&self, documents: Vec<Document>) -> Vec<Outcome> {
-        let mut batch: Vec<_> = documents.into_iter().map(Filtered::Kept).collect();
+    pub async fn run(&self, documents: Vec<Document>) -> Outcomes {
+        let mut batch: Vec<_> = documents.into_iter().map(Slot::from).collect();
         for filter in self.filters.iter() {
-            if batch.iter().all(|filtered| !matches!(filtered, Filtered::Kept(_))) {
+            if !batch.iter().any(Slot::is_kept) {
                 break;
             }
             filter.filter(&mut batch, self.guarded).await;
         }
-        batch.into_iter().map(Outcome::from).collect()
+        Outcomes::of(batch)
     }
 
     /// Explains what the chain makes of a document, filter by filter. It ends with the filter that hides it or fails on it.

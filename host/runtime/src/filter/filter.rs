@@ -23,7 +23,7 @@ use super::dependency_set::{ChangeSet, DependencySet};
 use super::explanation::FilterExplanation;
 use super::guards::guards;
 use super::observation::Observation;
-use super::outcome::Filtered;
+use super::outcome::Slot;
 use super::rule_use::RuleUse;
 use super::set_aside::{SetAside, SetAsideObject};
 use super::tally::{OutcomeCounts, Tally};
@@ -329,7 +329,7 @@ impl DocumentFilter for Filter {
         self.state.dependencies.subscribe()
     }
 
-    fn filter<'a>(&'a self, batch: &'a mut [Filtered], guarded: bool) -> BoxFuture<'a, ()> {
+    fn filter<'a>(&'a self, batch: &'a mut [Slot], guarded: bool) -> BoxFuture<'a, ()> {
         let span = tracing::info_span!(
             target: SPANS,
             "filter",

@@ -22,6 +22,20 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+/// The outcomes of a chain for a batch of documents, in order.
+#[derive(Debug)]
+pub struct Outcomes(Vec<Slot>);
+
+/// A document on its way through a chain.
+#[derive(Debug)]
+pub struct Slot {
+    /// What the filters that have run so far have made of it.
+    pub filtered: Filtered,
+    /// Whether the failure policy of a filter took the place of a verdict: a later outcome of the same document, with the same
+    /// filters and lookups, may be another one.
+    pub is_degraded: bool,
+}
+
 /// The outcome of the filters that have run so far for one document.
 #[derive(Debug)]
 pub enum Filtered {
@@ -42,6 +56,46 @@ pub struct Failure {
     pub class: FailureClass,
     /// One bounded line with escaped control characters.
     pub message: Arc<str>,
+}
+
+impl Outcomes {
+    pub(super) fn of(batch: Vec<Slot>) -> Self {
+        Self(batch)
+    }
+
+    /// Whether one of them is degraded, see [`Slot::is_degraded`].
+    #[must_use]
+    pub fn are_degraded(&self) -> bool {
+        self.0.iter().any(|slot| slot.is_degraded)
+    }
+
+    /// Each one, and whether it is degraded.
+    pub fn with_degraded(self) -> impl Iterator<Item = (Outcome, bool)> {
+        self.0.into_iter().map(|slot| (slot.filtered.into(), slot.is_degraded))
+    }
+}
+
+impl IntoIterator for Outcomes {
+    type Item = Outcome;
+    type IntoIter = std::iter::Map<std::vec::IntoIter<Slot>, fn(Slot) -> Outcome>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter().map(|slot| slot.filtered.into())
+    }
+}
+
+impl Slot {
+    /// Whether later filters see the document.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        matches!(self.filtered, Filtered::Kept(_))
+    }
+}
+
+impl From<Document> for Slot {
+    fn from(document: Document) -> Self {
+        Self { filtered: Filtered::Kept(document), is_degraded: false }
+    }
 }
 
 impl From<Filtered> for Outcome {

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::chain::DocumentFilter;
-use super::outcome::Filtered;
+use super::outcome::Slot;
 use super::version::tick;
 use crate::{MatchRule, Writes};
 use weir_kube::GroupResource;
@@ -62,7 +62,7 @@ impl DocumentFilter for TestFilter {
         self.generation.subscribe()
     }
 
-    fn filter<'a>(&'a self, _batch: &'a mut [Filtered], _guarded: bool) -> BoxFuture<'a, ()> {
+    fn filter<'a>(&'a self, _batch: &'a mut [Slot], _guarded: bool) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }

@@ -33,7 +33,7 @@ async fn a_handle_from_an_earlier_call_is_stale_and_traps() {
     let ops = vec![get.clone(), get.clone(), get, Op::KeepHit(Read::Name)];
     let cluster = Cluster::complete();
     let filter = parts.filter(&cluster, "guest", &settings(ops)).await;
-    let outcomes = chain(&filter).run(vec![service("a"), service("b")]).await;
+    let outcomes: Vec<_> = chain(&filter).run(vec![service("a"), service("b")]).await.into_iter().collect();
     assert!(matches!(outcomes[0], Outcome::Unchanged), "{:?}", outcomes[0]);
     let Outcome::Failed(failure) = &outcomes[1] else { panic!("{:?}", outcomes[1]) };
     assert_eq!(failure.class.label(), "trap");
@@ -87,7 +87,7 @@ async fn a_change_during_a_call_makes_its_outcome_out_of_date() {
     let chain = chain(&filter);
     let version = chain.version();
     cluster.change_in_next_lookup(("nodepools.apps.openyurt.io", "", "beijing"));
-    let outcomes = chain.run(vec![service("a")]).await;
+    let outcomes: Vec<_> = chain.run(vec![service("a")]).await.into_iter().collect();
     assert!(matches!(outcomes[0], Outcome::Unchanged), "{:?}", outcomes[0]);
     assert!(chain.version() > version, "the outcome is of the state before the change");
     let version = chain.version();
@@ -106,7 +106,7 @@ async fn time_in_host_calls_is_charged_to_the_call() {
     cluster.stall(Duration::from_millis(30));
     let filter = parts.filter_within(&cluster, "guest", &settings(vec![find; 40]), "100ms").await;
     let began = std::time::Instant::now();
-    let outcomes = chain(&filter).run(vec![service("a")]).await;
+    let outcomes: Vec<_> = chain(&filter).run(vec![service("a")]).await.into_iter().collect();
     let Outcome::Failed(failure) = &outcomes[0] else { panic!("{:?}", outcomes[0]) };
     assert_eq!(failure.class.label(), "time");
     assert!(began.elapsed() < Duration::from_millis(40 * 30), "forty lookups of 30 ms, within 100 ms");
@@ -136,7 +136,7 @@ fn a_lookup_of_thousands_of_objects_does_not_stop_the_other_tasks_of_its_thread(
             };
             tokio::select! {
                 biased;
-                outcomes = filtered => outcomes,
+                outcomes = filtered => outcomes.into_iter().collect::<Vec<_>>(),
                 () = others => Vec::new(),
             }
         });

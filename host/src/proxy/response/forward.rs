@@ -136,7 +136,7 @@ fn handing_out(
             let found = list.pass(data.clone());
             reading = found == Ok(None);
             if let Ok(Some(version)) = found {
-                views.end_stream(&component, &resource, version, ChainVersion::UNFILTERED);
+                views.end_stream(&component, &resource, version, Some(ChainVersion::UNFILTERED));
             }
         }
         frame

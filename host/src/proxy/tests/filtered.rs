@@ -58,6 +58,50 @@ async fn a_changed_lookup_ends_the_watch_and_the_next_one_begins_with_the_presen
 }
 
 #[tokio::test]
+async fn what_a_failure_policy_shows_is_shown_again_to_who_continues_and_to_open_watches_after_a_minute() {
+    let fixture = fixture().await;
+    let fails = Arc::new(AtomicBool::new(true));
+    let filter = fails.clone();
+    let script =
+        Script::new(move |document| match (kind_of(document) == "LoadBalancer", filter.load(Ordering::Relaxed)) {
+            (true, true) => {
+                Outcome::Failed(Failure { filter: "fails".into(), class: FailureClass::Trap, message: "boom".into() })
+            }
+            (true, false) => Outcome::Hidden,
+            (false, _) => Outcome::Unchanged,
+        });
+    fixture.filter("*/services", &script.ignoring_failures());
+    fixture.service("a", "ClusterIP");
+    fixture.stamped().await;
+    let watch = async |list: &Value| {
+        fixture.watch(&format!("/api/v1/services?watch=1&resourceVersion={}", version(list))).await
+    };
+    let (_, empty) = fixture.json("/api/v1/services").await;
+    let mut open = watch(&empty).await;
+    fixture.service("b", "LoadBalancer");
+    assert_eq!(open.next_summary().await, "ADDED b", "the policy shows it");
+    fixture.service("c", "ClusterIP");
+    let c = open.next().await.unwrap();
+    let (_, list) = fixture.json("/api/v1/services").await;
+    assert_eq!(names(&list), ["a", "b", "c"]);
+    fails.store(false, Ordering::Relaxed);
+    let mut events = watch(&list).await;
+    assert_eq!(next(&mut events, 3).await, ["MODIFIED a", "DELETED b", "MODIFIED c"]);
+    tokio::time::pause();
+    assert_eq!(open.next().await, None);
+    tokio::time::resume();
+    let mut events = watch(&json!({"metadata": {"resourceVersion": c["object"]["metadata"]["resourceVersion"]}})).await;
+    assert_eq!(next(&mut events, 3).await, ["MODIFIED a", "DELETED b", "MODIFIED c"]);
+    // What was shown with verdicts is not shown again.
+    fixture.service("d", "ClusterIP");
+    let d = events.next().await.unwrap();
+    drop(events);
+    let mut events = watch(&json!({"metadata": {"resourceVersion": d["object"]["metadata"]["resourceVersion"]}})).await;
+    fixture.service("e", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED e");
+}
+
+#[tokio::test]
 async fn an_object_that_is_hidden_and_changes_between_two_watches_is_deleted_once() {
     let (fixture, _script) = filtered().await;
     fixture.stamped().await;

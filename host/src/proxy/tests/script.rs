@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::sync::watch;
 use weir_document::Document;
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{DocumentFilter, FilterSet, Filtered, MatchRule, Outcome, Writes, tick};
+use weir_runtime::{DocumentFilter, FilterSet, Filtered, MatchRule, Outcome, Slot, Writes, tick};
 
 type Decide = dyn Fn(&Document) -> Outcome + Send + Sync;
 
@@ -18,6 +18,7 @@ pub(crate) struct Script {
     identity: u64,
     rule: Option<MatchRule>,
     decide: Arc<Decide>,
+    ignores: bool,
     generation: watch::Sender<u64>,
 }
 
@@ -29,8 +30,14 @@ impl Script {
             identity: tick(),
             rule: None,
             decide: Arc::new(decide),
+            ignores: false,
             generation: watch::Sender::new(tick()),
         }
+    }
+
+    /// Returns the filter with the failure policy `Ignore`; without, it has `Fail`.
+    pub(crate) fn ignoring_failures(self) -> Self {
+        Self { ignores: true, ..self }
     }
 
     /// Returns a set with this filter only, which has this match rule.
@@ -74,13 +81,19 @@ impl DocumentFilter for Script {
         self.generation.subscribe()
     }
 
-    fn filter<'a>(&'a self, batch: &'a mut [Filtered], _guarded: bool) -> BoxFuture<'a, ()> {
+    fn filter<'a>(&'a self, batch: &'a mut [Slot], _guarded: bool) -> BoxFuture<'a, ()> {
         for slot in batch {
-            let Filtered::Kept(document) = &*slot else { continue };
-            *slot = match (self.decide)(document) {
+            let Filtered::Kept(document) = &slot.filtered else { continue };
+            slot.filtered = match (self.decide)(document) {
                 Outcome::Unchanged => continue,
                 Outcome::Hidden => Filtered::Hidden,
-                Outcome::Failed(failure) => Filtered::Failed(failure),
+                Outcome::Failed(failure) => {
+                    slot.is_degraded = true;
+                    if self.ignores {
+                        continue;
+                    }
+                    Filtered::Failed(failure)
+                }
                 Outcome::Edited(_) => panic!("a script does not edit"),
             };
         }

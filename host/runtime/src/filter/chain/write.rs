@@ -8,7 +8,7 @@ use weir_document::Document;
 
 use super::{Chain, DocumentFilter};
 use crate::Writes;
-use crate::filter::outcome::{Failure, Filtered};
+use crate::filter::outcome::{Failure, Filtered, Slot};
 
 /// A written object as its writer sees it. It is never hidden, because the writer knows it.
 #[derive(Debug, Clone)]
@@ -72,9 +72,9 @@ impl Chain {
     }
 
     async fn step(&self, filter: &dyn DocumentFilter, document: Document) -> Filtered {
-        let mut batch = [Filtered::Kept(document)];
+        let mut batch = [Slot::from(document)];
         filter.filter(&mut batch, self.guarded).await;
-        let [filtered] = batch;
-        filtered
+        let [slot] = batch;
+        slot.filtered
     }
 }

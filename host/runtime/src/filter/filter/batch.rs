@@ -9,7 +9,7 @@ use weir_document::Document;
 use super::FilterState;
 use crate::FailurePolicy;
 use crate::filter::breaker::{Admission, Transition};
-use crate::filter::outcome::{Failure, Filtered};
+use crate::filter::outcome::{Failure, Filtered, Slot};
 use crate::filter::trace_cache::{BatchCache, Replay};
 use crate::metrics::BatchCounts;
 use crate::{Called, Checkout, FailureClass, Fault, Mode, Snapshot, Trace, Verdict};
@@ -45,21 +45,22 @@ impl<'a> Batch<'a> {
 
     /// Filters the documents that earlier filters have kept, in order. Stores each result in its slot: the edited
     /// document, or the original one if the filter failed on it and has the policy `Ignore`, or if it only observes.
-    pub(super) async fn run(mut self, batch: &mut [Filtered]) -> BatchCounts {
+    pub(super) async fn run(mut self, batch: &mut [Slot]) -> BatchCounts {
         let observes = self.filter.mode == Mode::Observe;
         let mut example = None;
         for slot in batch {
-            if !matches!(slot, Filtered::Kept(_)) {
+            if !slot.is_kept() {
                 continue;
             }
-            let Filtered::Kept(document) = std::mem::replace(slot, Filtered::Hidden) else { continue };
+            let Filtered::Kept(document) = std::mem::replace(&mut slot.filtered, Filtered::Hidden) else { continue };
             let before = self.filter.guard(document, self.guarded);
             let verdict = self.verdict(&before).await;
             self.count(&verdict);
             if observes && !matches!(verdict, Ok(Verdict::Keep)) {
                 example.get_or_insert_with(|| before.clone());
             }
-            *slot = match verdict {
+            slot.is_degraded |= verdict.is_err() && !observes;
+            slot.filtered = match verdict {
                 Err(fault) if observes => {
                     self.failed(fault, before.clone());
                     Filtered::Kept(before)

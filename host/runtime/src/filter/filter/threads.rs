@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use super::FilterState;
 use super::batch::Batch;
 use crate::FailureClass;
-use crate::filter::outcome::{Failure, Filtered};
+use crate::filter::outcome::{Failure, Filtered, Slot};
 use crate::metrics::BatchCounts;
 
 /// The threads that filters have been loaded on; none if there was a single one.
@@ -35,20 +35,21 @@ impl Threads {
 }
 
 /// Runs a batch of a filter, on other threads if it may look up many objects. Cancel-safe: the documents are lost then.
-pub(super) async fn run(filter: &Arc<FilterState>, batch: &mut [Filtered], guarded: bool) -> BatchCounts {
+pub(super) async fn run(filter: &Arc<FilterState>, batch: &mut [Slot], guarded: bool) -> BatchCounts {
     match filter.threads.elsewhere().filter(|_| filter.pool.looks_up_many()) {
         None => Batch::begin(filter, guarded).run(batch).await,
         Some(threads) => run_on(threads, filter, batch, guarded).await,
     }
 }
 
-async fn run_on(threads: &Handle, filter: &Arc<FilterState>, batch: &mut [Filtered], guarded: bool) -> BatchCounts {
+async fn run_on(threads: &Handle, filter: &Arc<FilterState>, batch: &mut [Slot], guarded: bool) -> BatchCounts {
     // Never hidden or kept: this is the outcome if the task does not end.
     let lost = || {
         let message = Arc::from("the daemon ended the task of the filter");
-        Filtered::Failed(Failure { filter: filter.name.clone(), class: FailureClass::Host, message })
+        let failure = Failure { filter: filter.name.clone(), class: FailureClass::Host, message };
+        Slot { filtered: Filtered::Failed(failure), is_degraded: true }
     };
-    let mut slots: Vec<_> = batch.iter_mut().filter(|slot| matches!(slot, Filtered::Kept(_))).collect();
+    let mut slots: Vec<_> = batch.iter_mut().filter(|slot| slot.is_kept()).collect();
     let mut moved: Vec<_> = slots.iter_mut().map(|slot| std::mem::replace(&mut **slot, lost())).collect();
     let filter = filter.clone();
     let run = async move {
@@ -59,8 +60,8 @@ async fn run_on(threads: &Handle, filter: &Arc<FilterState>, batch: &mut [Filter
     let mut task = JoinSet::new();
     task.spawn_on(run.in_current_span(), threads);
     let Some(Ok((moved, counts))) = task.join_next().await else { return BatchCounts::default() };
-    for (slot, filtered) in slots.into_iter().zip(moved) {
-        *slot = filtered;
+    for (slot, moved) in slots.into_iter().zip(moved) {
+        *slot = moved;
     }
     counts
 }

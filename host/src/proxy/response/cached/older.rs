@@ -15,6 +15,7 @@ use crate::codec::{CodecError, ObjectType};
 use crate::proxy::Proxy;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
+use crate::proxy::route::Filtering;
 use crate::view::View;
 
 /// The largest event.
@@ -37,6 +38,7 @@ pub(super) struct OlderEvents {
 }
 
 /// Some events as the client gets them.
+#[derive(Default)]
 pub(super) struct OlderBatch {
     /// The encoded events, in order.
     pub(super) events: Vec<Bytes>,
@@ -44,12 +46,14 @@ pub(super) struct OlderBatch {
     pub(super) is_complete: bool,
     /// Whether no events follow.
     pub(super) ended: bool,
+    /// The version up to which failure policies decided on some of them, or 0. The watch ends, since the view does not correct it.
+    pub(super) degraded: u64,
 }
 
 impl OlderBatch {
     /// The end of the watch.
     pub(super) fn end() -> Self {
-        Self { events: Vec::new(), is_complete: false, ended: true }
+        Self { ended: true, ..Self::default() }
     }
 }
 
@@ -110,18 +114,19 @@ impl OlderEvents {
         while let Some(event) = self.decoder.next().map_err(invalid)? {
             events.push(event);
         }
-        let outcomes = outcomes(self.chain.as_ref(), &events).await;
+        let (outcomes, is_degraded) = outcomes(self.chain.as_ref(), &events).await;
         if chain_version(proxy, request) != self.made_by {
             // The outcomes may be those of another chain than the view's. The client continues with another watch.
             return Ok(OlderBatch::end());
         }
-        let mut batch = OlderBatch { events: Vec::new(), is_complete: false, ended };
+        let mut batch = OlderBatch { ended: ended || is_degraded, ..OlderBatch::default() };
         for (event, outcome) in events.iter().zip(outcomes) {
             let version = version(event).unwrap_or_default();
             if version <= self.until {
                 batch.events.extend(self.encode(event, outcome)?);
             }
             batch.is_complete |= version >= self.until;
+            batch.degraded = batch.degraded.max(if is_degraded { version } else { 0 });
             batch.ended |= event.event_type == EventType::Error;
         }
         Ok(batch)
@@ -148,19 +153,17 @@ impl OlderEvents {
     }
 }
 
-/// One outcome for each event.
-async fn outcomes(chain: Option<&Chain>, events: &[WatchEvent]) -> Vec<Outcome> {
+/// One outcome for each event, and whether a failure policy has taken the place of one.
+async fn outcomes(chain: Option<&Chain>, events: &[WatchEvent]) -> (Vec<Outcome>, bool) {
     let filtered = events.iter().filter(|event| event.is_filtered());
     let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
-    let mut outcomes = match chain {
-        Some(chain) if !documents.is_empty() => chain.run(documents).await.into_iter(),
-        _ => vec![Outcome::Unchanged; documents.len()].into_iter(),
-    };
+    let filtering = Filtering::of(chain.cloned());
+    let mut outcomes = filtering.run(documents).await.into_iter();
     let outcome = |event: &WatchEvent| match event.is_filtered() {
         true => outcomes.next().unwrap_or(Outcome::Hidden),
         false => Outcome::Unchanged,
     };
-    events.iter().map(outcome).collect()
+    (events.iter().map(outcome).collect(), filtering.is_degraded())
 }
 
 /// The chain that filters the client's reads now.

@@ -325,6 +325,9 @@ impl CachedWatch {
             () = &mut self.deadline => OlderBatch::end(),
             () = &mut self.stopping => OlderBatch::end(),
         };
+        if batch.degraded > 0 {
+            self.view.end_stream(batch.degraded, None);
+        }
         self.ready.extend(batch.events);
         self.over |= batch.ended;
         if batch.is_complete && !self.over {

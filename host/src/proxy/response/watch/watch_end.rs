@@ -13,6 +13,8 @@ use crate::proxy::response::read::ReadRequest;
 pub(super) enum WatchEnd {
     /// The filters or the values that they look up have changed.
     FiltersChanged,
+    /// Failure policies have decided on what it showed. The next one shows it again, perhaps with verdicts.
+    Degraded,
     /// The daemon stops.
     Stopping,
 }

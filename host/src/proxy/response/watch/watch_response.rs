@@ -9,9 +9,11 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use tokio::time::Sleep;
 use weir_document::json::EventType;
 
 use super::hidden_keys::HiddenKeys;
@@ -33,6 +35,8 @@ const FRAME: usize = 32 << 20;
 const BATCH: usize = 64;
 /// The size of a batch, in bytes, at which it takes no more events.
 const BATCH_BYTES: usize = 128 << 10;
+/// How long a watch goes on in which failure policies decide: the one that continues it shows its objects again.
+const DEGRADED: Duration = Duration::from_secs(60);
 /// Consecutive shorter events are copied into one chunk; longer ones leave as they are.
 const SHORT: usize = 4 << 10;
 
@@ -48,12 +52,14 @@ pub(super) struct WatchResponse {
     transitions: Transitions,
     /// Encoded events that are sent next.
     ready: VecDeque<Bytes>,
-    /// The version of the last event that was sent.
+    /// The version of the client: of the last event that was sent, or where it continues.
     delivered: u64,
     end: Pin<Box<dyn Future<Output = WatchEnd> + Send>>,
     /// Resolves when a value has changed that the filters look up. The present state is sent to its end all the same: none of it
     /// is above the client's version.
     looked_up: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// When it ends because failure policies decide in it.
+    degraded: Option<Pin<Box<Sleep>>>,
     upstream_ended: bool,
     /// Nothing follows the ready events.
     over: bool,
@@ -70,9 +76,10 @@ impl WatchResponse {
     ) -> Self {
         proxy.metrics.watches().inc();
         Self {
-            delivered: 0,
+            delivered: read.query.first("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
             end: Box::pin(watch_end(proxy.clone(), &read)),
             looked_up: Box::pin(looked_up(&read)),
+            degraded: None,
             proxy,
             decoder: WatchDecoder::new(encoding, read.media_type.transform, read.object_type.clone(), FRAME),
             encoder: WatchEncoder::new(encoding, read.media_type.transform),
@@ -126,6 +133,7 @@ impl WatchResponse {
                 biased;
                 end = self.end.as_mut() => self.finish(end),
                 () = self.looked_up.as_mut() => self.finish(WatchEnd::FiltersChanged),
+                () = elapsed(&mut self.degraded) => self.finish(WatchEnd::Degraded),
                 next = self.upstream.next() => self.receive(next),
             }
         }
@@ -143,6 +151,7 @@ impl WatchResponse {
             Ok(Some(batch)) => {
                 batch.hidden.into_iter().for_each(|key| self.transitions.hide(key));
                 self.transitions.present_at(batch.at.unwrap_or_default());
+                self.note_degraded();
                 self.send(batch.events);
             }
             Ok(None) => self.present = None,
@@ -217,9 +226,18 @@ impl WatchResponse {
                 break;
             }
         }
+        self.note_degraded();
         self.send(encoded);
         if let Some(error) = failed {
             self.fail(&error);
+        }
+    }
+
+    /// Notes what failure policies decide, before it is sent. A Table is a screen.
+    fn note_degraded(&mut self) {
+        if self.read.filtering.is_degraded() && !self.read.is_table() {
+            self.proxy.end_stream(&self.read, self.delivered);
+            self.degraded.get_or_insert_with(|| Box::pin(tokio::time::sleep(DEGRADED)));
         }
     }
 
@@ -280,10 +298,15 @@ impl WatchResponse {
     /// have changed.
     fn finish(&mut self, end: WatchEnd) {
         self.over = true;
-        if let WatchEnd::FiltersChanged = end {
-            self.ready.clear();
-            tracing::debug!(path = %self.read.path, component = self.read.component, "watch ended: its filters have changed, its client's next one begins with what they show now");
-        }
+        let why = match end {
+            WatchEnd::Stopping => return,
+            WatchEnd::FiltersChanged => {
+                self.ready.clear();
+                "its filters have changed"
+            }
+            WatchEnd::Degraded => "failure policies decide on some of its objects",
+        };
+        tracing::debug!(path = %self.read.path, component = self.read.component, "watch ended: {why}, its client's next one begins with what is shown now");
     }
 }
 
@@ -291,6 +314,14 @@ impl Drop for WatchResponse {
     fn drop(&mut self) {
         self.proxy.metrics.watches().dec();
         self.proxy.end_stream(&self.read, self.delivered);
+    }
+}
+
+/// Resolves when the time has come, if there is one.
+async fn elapsed(sleep: &mut Option<Pin<Box<Sleep>>>) {
+    match sleep {
+        Some(sleep) => sleep.await,
+        None => std::future::pending().await,
     }
 }
 

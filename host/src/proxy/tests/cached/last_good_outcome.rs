@@ -47,10 +47,14 @@ impl Failing {
 }
 
 async fn failing() -> (ProxyFixture, Script, Failing) {
+    failing_with(|script| script).await
+}
+
+async fn failing_with(policy: impl FnOnce(Script) -> Script) -> (ProxyFixture, Script, Failing) {
     let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
     let failing = Failing::default();
     let filter = failing.clone();
-    let script = Script::new(move |document| filter.outcome(document));
+    let script = policy(Script::new(move |document| filter.outcome(document)));
     fixture.filter("kube-proxy/services", &script);
     for name in ["a", "b"] {
         fixture.service(name, "ClusterIP");
@@ -101,6 +105,50 @@ async fn the_last_good_outcome_stands_in_until_the_filter_recovers() {
     }
     assert_eq!(degraded(&fixture), (json!(0), false));
     assert_eq!(informer_list(&fixture).await["items"][0]["spec"]["type"], "NodePort");
+}
+
+#[tokio::test]
+async fn what_a_failure_policy_shows_is_filtered_again_until_there_is_a_verdict() {
+    let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
+    failing.hides.store(true, Ordering::Relaxed);
+    failing.on(&["a"]);
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    fixture.service("a", "LoadBalancer");
+    let shown = change(&mut events).await;
+    assert_eq!(shown.0, "MODIFIED a", "the policy shows it");
+    assert_eq!(degraded(&fixture), (json!(1), true));
+    let list = informer_list(&fixture).await;
+    assert_eq!(names(&list), ["a", "b"]);
+    let mut late = informer_watch(&fixture, version(&list)).await;
+    failing.on(&[]);
+    // Nothing else changes.
+    for events in [&mut events, &mut late] {
+        assert_eq!(change(events).await.0, "DELETED a");
+    }
+    assert_eq!(degraded(&fixture), (json!(0), false));
+    assert_eq!(names(&informer_list(&fixture).await), ["b"]);
+}
+
+#[tokio::test]
+async fn what_a_failure_policy_shows_in_a_streamed_list_is_corrected_by_the_watch_of_a_view() {
+    let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
+    failing.hides.store(true, Ordering::Relaxed);
+    fixture.service("a", "LoadBalancer");
+    let list = informer_list(&fixture).await;
+    assert_eq!(names(&list), ["b"]);
+    drop(informer_watch(&fixture, version(&list)).await);
+    fixture.service("c", "ClusterIP");
+    fixture.stamped().await;
+    // No version: the API server's list is filtered as it arrives.
+    let (_, good) = fixture.json(SERVICES).await;
+    failing.on(&["a"]);
+    let (_, degraded) = fixture.json(SERVICES).await;
+    failing.on(&[]);
+    assert_eq!((names(&good), names(&degraded)), (vec!["b", "c"], vec!["a", "b", "c"]));
+    assert_eq!(version(&good), version(&degraded));
+    let mut events = informer_watch(&fixture, version(&degraded)).await;
+    assert_eq!(change(&mut events).await.0, "DELETED a");
 }
 
 #[tokio::test]
