@@ -273,10 +273,7 @@ async fn each_file_on_disk_may_be_anything() {
         let replacements = Replacement::ALL.into_iter().filter(|replacement| replacement.is_for(&path)).map(Some);
         let replacements: Vec<_> = replacements.chain(path.is_dir().then_some(None)).collect();
         for replacement in replacements {
-            let case = starts_with(&mut node, &file, replacement, other.folder.path());
-            if tokio::time::timeout(Duration::from_secs(60), case).await.is_err() {
-                panic!("{} {replacement:?}: it hangs", file.display());
-            }
+            starts_with(&mut node, &file, replacement, other.folder.path()).await;
         }
     }
 }
