@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -83,7 +83,16 @@ dist: shipped dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64,
 # Most tests wait for something else than a processor.
 TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
-test: check-format schema-check deny otlp build controlplane controllers registry deploy-tools browser traefik lint docs test-checked ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
+# Go's builds go on beside cargo's, which leave a processor idle for minutes: the last crates are compiled one after another.
+CARGO_PARTS := check-format schema-check deny otlp build lint docs test-checked
+GO_PARTS := controlplane controllers registry deploy-tools traefik browser
+cargo-parts:
+	$(MAKE) --no-print-directory -j1 $(CARGO_PARTS)
+go-parts:
+	$(MAKE) --no-print-directory -j1 $(GO_PARTS)
+
+test: ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
+	$(MAKE) --no-print-directory -j2 cargo-parts go-parts
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --locked --workspace
 
 # Before a release; `make node WEIR_PROGRAMS=target/shipped` likewise.

@@ -1,7 +1,10 @@
 //! Why a client component sees an object as it does, as JSON and as text: the object as the API server has it, and then filter by
 //! filter what each read, decided and edited.
 
+mod endpoints;
 mod text;
+
+use std::collections::BTreeSet;
 
 use diffy::DiffOptions;
 use serde_json::{Value, json};
@@ -26,6 +29,8 @@ pub struct Subject<'a> {
     pub offline_since: Option<jiff::Timestamp>,
     /// The filter set in force.
     pub set: Option<&'a FilterSet>,
+    /// The components whose reads caches have served.
+    pub seen: BTreeSet<String>,
 }
 
 impl Subject<'_> {
@@ -48,11 +53,20 @@ impl Subject<'_> {
             "sentOutcome": self.sent,
             "offlineSince": self.offline_since.map(|since| since.to_string()),
             "otherFilters": self.others(),
+            "knownComponents": self.known_components(),
         });
         if let (Some(json), Value::Object(about)) = (json.as_object_mut(), about) {
             json.extend(about);
         }
         Ok(json)
+    }
+
+    /// The components that were seen or that rules name, if this one is none of them: its name may be misspelt.
+    fn known_components(&self) -> Option<BTreeSet<String>> {
+        let rules = self.set.map(FilterSet::filters).unwrap_or_default().iter().flat_map(|filter| filter.rules());
+        let named = rules.filter_map(|rule| rule.component().map(str::to_owned));
+        let known: BTreeSet<_> = named.chain(self.seen.iter().cloned()).collect();
+        (!known.iter().any(|known| known.eq_ignore_ascii_case(self.component))).then_some(known)
     }
 
     /// The filters in force that are not in the chain.
@@ -88,6 +102,7 @@ fn explained(source: &Document, filters: &[FilterExplanation]) -> Result<Value, 
             "suspended": filter.is_suspended,
             "reads": filter.steps.steps.iter().map(step).collect::<Vec<_>>(),
             "readsTruncated": filter.steps.is_truncated,
+            "leftOut": proposed.as_ref().map(|proposed| endpoints::left_out(&before, proposed)),
             "diff": proposed.as_ref().map(|proposed| diff(&before, proposed)),
         }));
         if let Some(after) = &filter.after {

@@ -96,6 +96,7 @@ async fn a_hidden_object_is_explained_and_a_component_without_filters_too() {
     let other = explained(&site.weir, SLICE, "coredns").await;
     assert_eq!((&other["outcome"], &other["filters"]), (&json!("unchanged"), &json!([])));
     assert_eq!(other["sentOutcome"], Value::Null, "no watch of this component");
+    assert_eq!((&other["knownComponents"], &hidden["knownComponents"]), (&json!(["kube-proxy"]), &Value::Null));
 }
 
 #[tokio::test]
@@ -109,12 +110,17 @@ async fn the_command_prints_the_same_for_people() {
     assert!(text.starts_with(head), "{text}");
     for line in [
         "1. servicetopology: edited",
+        "   10.244.3.4 is left out: it is on node edge-c\n",
         "services default/web: text metadata.annotations['openyurt.io/topologyKeys'] → \"openyurt.io/nodepool\"",
         "-      \"nodeName\": \"edge-c\"",
         "Do not match this component and resource: discardcloudservice",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
+    let typo = command(&site.weir, &["endpointslice/web-x7k2p", "--component", "kubeproxy"]).await;
+    let typo = String::from_utf8(typo.stdout).unwrap();
+    let known = "No rule names kubeproxy, and no cache has served it. Components that are known: kube-proxy\n";
+    assert!(typo.contains(known), "{typo}");
     let json = command(&site.weir, &[&arguments[..], &["-o", "json"]].concat()).await;
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["outcome"], "edited");

@@ -3,6 +3,7 @@
 
 mod object;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -78,6 +79,7 @@ async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Res
         sent: None,
         offline_since: None,
         set: Some(&set),
+        seen: BTreeSet::new(),
     };
     let mut explained = subject.explain(&document(&found), chain.as_ref()).await.map_err(invalid)?;
     if let Some(explained) = explained.as_object_mut() {

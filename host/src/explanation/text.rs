@@ -48,6 +48,11 @@ fn head(text: &mut String, explained: &Value) -> std::fmt::Result {
     if list(explained, "filters").is_empty() {
         writeln!(text, "\nNo filter matches: the object is sent as the API server has it.")?;
     }
+    if explained["knownComponents"].is_array() {
+        let known: Vec<_> = list(explained, "knownComponents").iter().filter_map(Value::as_str).collect();
+        let known = if known.is_empty() { "none yet".to_owned() } else { line(&known.join(", ")) };
+        writeln!(text, "\nNo rule names {component}, and no cache has served it. Components that are known: {known}")?;
+    }
     Ok(())
 }
 
@@ -69,6 +74,13 @@ fn step(text: &mut String, number: usize, filter: &Value) -> std::fmt::Result {
     writeln!(text)?;
     if let Some(digest) = filter["digest"].as_str() {
         writeln!(text, "   {digest}")?;
+    }
+    for endpoint in list(filter, "leftOut") {
+        let address = word(endpoint, "address");
+        match endpoint["nodeName"].as_str() {
+            Some(node) => writeln!(text, "   {address} is left out: it is on node {}", line(node))?,
+            None => writeln!(text, "   {address} is left out: it is on no node")?,
+        }
     }
     for read in list(filter, "reads") {
         let (on, call) = (word(read, "on"), word(read, "call"));

@@ -75,8 +75,8 @@ impl ExplainError {
     fn with_hint(self, object: &ResourceRequest) -> Self {
         let resource = &object.resource;
         let needs = format!(
-            "{}; an explanation needs the right to get or list {resource}: bind the caller to a role that has it, or run weir explain \
-             with --node and an administrator's kubeconfig",
+            "{}; an explanation needs the right to get or list {resource}: bind the caller to a role that has it, such as \
+             weir-explain, or run weir explain with --node and an administrator's kubeconfig",
             self.message
         );
         Self { message: needs, ..self }
@@ -126,6 +126,7 @@ impl Proxy {
             sent: source.sent,
             offline_since: self.upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok()),
             set: set.as_deref(),
+            seen: self.views.as_ref().map(|views| views.components()).unwrap_or_default(),
         };
         let explained = subject.explain(&source.document, chain.as_ref()).await;
         Ok(explained.map_err(|reason| StatusError::InvalidResponse(format!("the object cannot be read: {reason}")))?)

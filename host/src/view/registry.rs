@@ -2,7 +2,7 @@
 
 mod open_views;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -335,6 +335,11 @@ impl Views {
     /// The cache on disk, if there is one.
     pub(crate) fn disk(&self) -> Option<Arc<DiskCache>> {
         self.stores.disk()
+    }
+
+    /// The client components that have views.
+    pub(crate) fn components(&self) -> BTreeSet<String> {
+        self.open().views.keys().filter_map(|key| key.component.clone()).collect()
     }
 
     /// All stores with their views, in a stable order.
