@@ -88,8 +88,9 @@ async fn what_a_failure_policy_shows_is_shown_again_to_who_continues_and_to_open
     let mut events = watch(&list).await;
     assert_eq!(next(&mut events, 3).await, ["MODIFIED a", "DELETED b", "MODIFIED c"]);
     tokio::time::pause();
-    assert_eq!(open.next().await, None);
+    tokio::time::advance(Duration::from_secs(60)).await;
     tokio::time::resume();
+    assert_eq!(open.next().await, None);
     let mut events = watch(&json!({"metadata": {"resourceVersion": c["object"]["metadata"]["resourceVersion"]}})).await;
     assert_eq!(next(&mut events, 3).await, ["MODIFIED a", "DELETED b", "MODIFIED c"]);
     // What was shown with verdicts is not shown again.
