@@ -8,6 +8,7 @@ mod page;
 mod port;
 mod reload_history;
 pub mod status;
+mod verdict;
 
 pub use caches::Caches;
 pub use metrics::AdminMetrics;

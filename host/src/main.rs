@@ -10,6 +10,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Exit code of a usage or configuration error, as `EX_USAGE` in sysexits.h.
 const USAGE: u8 = 64;
+/// Exit code of `weir status` for a daemon that answers, and is not ready, offline or degraded.
+const NOT_WELL: u8 = 2;
 
 fn main() -> ExitCode {
     let command = match parse(std::env::args_os()) {
@@ -30,7 +32,11 @@ fn main() -> ExitCode {
             Ok(_) => ExitCode::FAILURE,
             Err(error) => exit(Err::<(), _>(error), 1),
         },
-        Command::Status(flags) => exit(weir::cli::status(&flags), 1),
+        Command::Status(flags) => match weir::cli::status(&flags) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(NOT_WELL),
+            Err(error) => exit(Err::<(), _>(error), 1),
+        },
         Command::New(flags) => exit(weir::cli::new(&flags), 1),
         Command::Test(flags) => passed(weir::cli::test(&flags)),
         Command::Dev(flags) => passed(weir::cli::dev(&flags)),

@@ -8,7 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 use weir_runtime::Engine;
 use weir_store::Reflectors;
 
-use super::notices::{self, ClientCertificateMetrics, NoticeMetric, Notices};
+use super::notices::{self, ClientCertificateMetrics, Notice, NoticeMetric, Notices};
 use super::status::FilterStatus;
 
 /// The sampled metrics.
@@ -92,9 +92,10 @@ impl AdminMetrics {
         &self,
         status: &FilterStatus,
         engine: &Engine,
-        (reflectors, notices): (&Reflectors, &Notices),
+        reflectors: &Reflectors,
+        (notices, present): (&Notices, &[Notice]),
     ) {
-        notices::sample(notices, &self.notices, &self.client_certificates);
+        notices::sample(notices, present, &self.notices, &self.client_certificates);
         if let Some(outage) = &notices.outage {
             let status = outage.status();
             self.offline.set(status.map_or(0.0, |status| status.running.as_secs_f64()));

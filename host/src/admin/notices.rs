@@ -1,7 +1,7 @@
 //! What an operator should know of this node now: for each condition one line that says what it means and what to do.
 //!
 //! The lines are the same in `/status`, in `weir status`, on the status page and in `/readyz?verbose`; the metric `weir_notices`
-//! has their names, and the troubleshooting of deploy/README.md is by them.
+//! has their names, and the troubleshooting of deploy/README.md is by them. Those of filters are in [`super::verdict`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,6 +56,13 @@ pub(crate) struct Notice {
     pub(crate) name: &'static str,
     /// One line.
     pub(crate) text: String,
+}
+
+impl Notice {
+    /// Whether it is no fault of the present.
+    pub(crate) fn is_remark(&self) -> bool {
+        matches!(self.name, "nothing-kept" | "history" | "set-aside")
+    }
 }
 
 impl Notices {
@@ -152,9 +159,14 @@ impl ClientCertificateMetrics {
 }
 
 /// Exports the present conditions, and the validity of client certificates.
-pub(super) fn sample(notices: &Notices, metric: &NoticeMetric, certificates: &ClientCertificateMetrics) {
+pub(super) fn sample(
+    notices: &Notices,
+    present: &[Notice],
+    metric: &NoticeMetric,
+    certificates: &ClientCertificateMetrics,
+) {
     metric.clear();
-    for notice in notices.present() {
+    for notice in present {
         metric.get_or_create(&[("notice", notice.name.to_owned())]).set(1);
     }
     certificates.expiry.clear();
@@ -241,7 +253,7 @@ fn rounded(time: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use weir_store::disk::sample_conditions;
 
     use super::*;
@@ -258,7 +270,7 @@ mod tests {
         Some(notice.text)
     }
 
-    fn assert_documented(name: &str, text: &str) {
+    pub(in crate::admin) fn assert_documented(name: &str, text: &str) {
         assert!(!text.contains('\n'), "{text}");
         let command = crate::config::definition();
         let serve = command.find_subcommand("serve").unwrap();

@@ -14,6 +14,7 @@ use weir_upstream::{ServerState, ServerStatus, clock};
 use super::caches::{seconds, timestamp};
 use super::notices::Notice;
 use super::port::{AdminParts, Shared};
+use super::verdict::Verdict;
 use crate::client_table::ClientStatus;
 use crate::proxy::FailureStatus;
 use crate::view::CacheStatus;
@@ -28,9 +29,9 @@ const MAX_TEXT: usize = 1000;
 /// Returns the answer of `/status`.
 pub(super) fn overview(shared: &Shared) -> Value {
     let Shared { parts, started, .. } = shared;
-    let AdminParts { status, reflectors, notices, caches, runtime, clients, node_name, .. } = parts;
-    let notice = |notice: &Notice| json!({ "name": notice.name, "text": notice.text });
-    let not_ready = status.ready().err();
+    let AdminParts { status, reflectors, caches, runtime, clients, node_name, .. } = parts;
+    let notice = |notice: &Notice| json!({ "name": notice.name, "text": notice.text, "isRemark": notice.is_remark() });
+    let Verdict { state, not_ready, notices } = Verdict::of(parts);
     let filters = status.to_json().get_mut("filters").map(Value::take);
     let upstream = caches.upstream.as_ref();
     let mut answer = json!({
@@ -38,13 +39,14 @@ pub(super) fn overview(shared: &Shared) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "time": clock::timestamp().to_string(),
         "uptimeSeconds": seconds(started.elapsed()),
+        "verdict": state,
         "ready": not_ready.is_none(),
         "notReady": not_ready,
         "offlineSince": upstream.and_then(|upstream| upstream.offline_since()).and_then(timestamp),
         "residentMemoryBytes": super::metrics::resident_memory(),
     });
     let lists = [
-        ("notices", notices.present().iter().map(notice).collect()),
+        ("notices", notices.iter().map(notice).collect()),
         ("filters", with_counts(filters, runtime)),
         ("reloads", status.reloads()),
         ("lookups", reflectors.status().iter().map(super::port::lookup).collect()),

@@ -30,6 +30,7 @@ use super::notices::Notices;
 use super::overview::overview;
 use super::page::page;
 use super::status::FilterStatus;
+use super::verdict::Verdict;
 use super::{AdminMetrics, Caches};
 use crate::client_table::ClientTable;
 use crate::connections::{Connection, ConnectionPeer, Connections};
@@ -194,8 +195,8 @@ impl Admin {
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => match self.0.parts.status.ready() {
                 Ok(()) if query.split('&').any(|option| option == "verbose") => {
-                    let notices = self.0.parts.notices.present();
-                    let lines = notices.iter().map(|notice| format!("[!] {}: {}\n", notice.name, notice.text));
+                    let verdict = Verdict::of(&self.0.parts);
+                    let lines = verdict.notices.iter().map(|notice| format!("[!] {}: {}\n", notice.name, notice.text));
                     with(StatusCode::OK, TEXT, lines.chain(["ok\n".to_owned()]).collect::<String>())
                 }
                 Ok(()) => with(StatusCode::OK, TEXT, "ok\n"),
@@ -234,7 +235,8 @@ impl Admin {
     fn metrics(&self) -> Result<String, std::fmt::Error> {
         let AdminParts { status, engine, reflectors, notices, caches, registry, metrics, .. } = &self.0.parts;
         let _scraping = self.0.scraping.lock().unwrap_or_else(PoisonError::into_inner);
-        metrics.sample(status, engine, (reflectors, notices));
+        let verdict = Verdict::of(&self.0.parts);
+        metrics.sample(status, engine, reflectors, (notices, &verdict.notices));
         caches.sample();
         let mut text = String::new();
         encode(&mut text, registry).map(|()| text)

@@ -25,25 +25,23 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Prints the state of a daemon.
+/// Prints the state of a daemon, and returns whether it is well.
 ///
 /// # Errors
 /// No daemon answers on the admin port.
-pub fn status(flags: &StatusFlags) -> Result<(), CommandError> {
+pub fn status(flags: &StatusFlags) -> Result<bool, CommandError> {
     let address = flags.admin.address();
     let text = block_on(async {
         let late = || CommandError::AdminPort { address, source: format!("no answer within {TIMEOUT:?}").into() };
         timeout(TIMEOUT, get(address)).await.unwrap_or_else(|_| Err(late()))
     })?;
+    let status: Value =
+        serde_json::from_str(&text).map_err(|error| CommandError::AdminPort { address, source: Box::new(error) })?;
     match flags.output {
         OutputFormat::Json => say!("{}", text.trim_end()),
-        OutputFormat::Text => {
-            let status: Value = serde_json::from_str(&text)
-                .map_err(|error| CommandError::AdminPort { address, source: Box::new(error) })?;
-            say!("{}", summary(&status).trim_end());
-        }
+        OutputFormat::Text => say!("{}", summary(&status).trim_end()),
     }
-    Ok(())
+    Ok(status["verdict"] == "ready")
 }
 
 /// Reads `/status`. Cancel-safe: it only reads.

@@ -31,6 +31,7 @@ pub(super) fn summary(status: &Value) -> String {
 fn heading(status: &Value) -> String {
     let running = age(number(&status["uptimeSeconds"]));
     let mut lines = vec![
+        ("Verdict:", string(&status["verdict"])),
         ("Node:", string(&status["node"])),
         ("Version:", format!("{}, running for {running}", string(&status["version"]))),
         ("Ready:", status["notReady"].as_str().map_or("yes".to_owned(), |reason| format!("no, {reason}"))),
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn the_summary_has_a_heading_and_a_table_for_each_list() {
         let status = json!({
-            "node": "edge-a", "version": "0.1.0", "time": "2026-01-01T00:10:00Z", "uptimeSeconds": 600.5,
+            "verdict": "offline", "node": "edge-a", "version": "0.1.0", "time": "2026-01-01T00:10:00Z", "uptimeSeconds": 600.5,
             "ready": true, "notReady": null, "offlineSince": "2026-01-01T00:09:30Z",
             "reloads": [{
                 "result": "refused", "at": "2026-01-01T00:05:00Z", "source": "ConfigMap a/b",
@@ -195,6 +196,7 @@ mod tests {
             "omitted": {"clients": 4},
         });
         let expected = "\
+Verdict:  offline
 Node:     edge-a
 Version:  0.1.0, running for 10m
 Ready:    yes
@@ -222,6 +224,6 @@ CLIENT         REQUESTS   FAILED   WATCHES   LAST-SEEN
 
     #[test]
     fn an_answer_without_anything_is_no_panic() {
-        assert!(summary(&Value::Null).starts_with("Node:\n"));
+        assert!(summary(&Value::Null).starts_with("Verdict:\nNode:\n"));
     }
 }
