@@ -50,7 +50,7 @@ async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
     browser.wait("document.getElementById('reloads').innerText.includes('none.wasm')").await;
     assert_eq!(browser.value("document.getElementById('state').textContent").await, "degraded");
     let banner = browser.value("document.getElementById('banners').innerText").await;
-    assert!(banner.as_str().unwrap().contains("the last valid filter set stays active"), "{banner}");
+    assert!(banner.as_str().unwrap().contains("the last good filter set stays in force"), "{banner}");
     let from = weir.log_length();
     weir.put_filters("filters: []");
     weir.logged_after(from, "filter set activated").await;

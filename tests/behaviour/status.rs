@@ -2,10 +2,11 @@
 
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use weir_tests::built;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 
 use super::{NO_LOAD_BALANCERS, edge};
 
@@ -13,10 +14,11 @@ async fn status(arguments: &[&str]) -> Output {
     Command::new(built::weir()).arg("status").args(arguments).env_clear().output().await.unwrap()
 }
 
-async fn printed(weir: &Daemon, arguments: &[&str]) -> String {
+async fn printed(weir: &Daemon, code: i32, arguments: &[&str]) -> String {
     let port = weir.admin_url().rsplit(':').next().unwrap();
     let output = status(&[&["--admin-port", port], arguments].concat()).await;
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{text:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -26,10 +28,12 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
     let weir = setup.start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
+    assert!(printed(&weir, 0, &[]).await.starts_with("Verdict:  ready\n"));
     let from = weir.log_length();
     weir.put_filters("filters: [{name: a, module: '\u{1b}[31m.wasm'}]");
     weir.logged_after(from, "configuration refused").await;
-    let text = printed(&weir, &[]).await;
+    let text = printed(&weir, 2, &[]).await;
+    assert!(text.starts_with("Verdict:  degraded\n"), "{text}");
     let row = |start: &str| text.lines().find(|line| line.starts_with(start)).map(str::to_owned).unwrap_or_default();
     assert_eq!(row("Node:"), "Node:     edge-a", "{text}");
     assert!(row("Ready:").ends_with("yes") && row("Offline:").ends_with("no"), "{text}");
@@ -40,11 +44,33 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     assert!(row("kube-proxy").contains('1'), "{text}");
     assert!(!text.contains('\u{1b}'), "nothing controls the terminal: {text:?}");
 
-    let json: Value = serde_json::from_str(&printed(&weir, &["-o", "json"]).await).unwrap();
+    let json: Value = serde_json::from_str(&printed(&weir, 2, &["-o", "json"]).await).unwrap();
+    assert_eq!((&json["verdict"], &json["notices"][0]["name"]), (&"degraded".into(), &"refused".into()));
     assert_eq!(json["filters"][0]["name"], "discardcloudservice");
     assert_eq!(json["reloads"][1]["changes"][0]["change"], "added");
     assert_eq!(json["clients"][0]["component"], "kube-proxy");
     assert_eq!(json["servers"][0]["state"], "up");
+}
+
+#[tokio::test]
+async fn an_outage_and_the_kill_switch_are_no_exit_code_0() {
+    let server = edge().await;
+    let mut link = Link::to(&server).await;
+    let setup = Setup::new(&link.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    let weir = setup.flag("--node-name", "edge-a").start_ready().await;
+    let from = weir.log_length();
+    let switch = |node: &mut Value| node["metadata"]["annotations"] = json!({"weir.dev/filters": "off"});
+    server.store().edit("v1", "Node", "", "edge-a", switch);
+    weir.logged_after(from, "filter set activated").await;
+    let text = printed(&weir, 2, &[]).await;
+    assert!(
+        text.starts_with("Verdict:  degraded\n") && text.contains("Notice:   filters-off: all filters are off"),
+        "{text}"
+    );
+    link.down().await;
+    weir.logged("the API server is down").await;
+    let text = printed(&weir, 2, &[]).await;
+    assert!(text.starts_with("Verdict:  offline\n"), "{text}");
 }
 
 #[tokio::test]
