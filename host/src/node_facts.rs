@@ -12,6 +12,10 @@ use weir_upstream::Tasks;
 pub const SWITCH: &str = "weir.dev/filters";
 /// The value that does it.
 pub const OFF: &str = "off";
+/// The value that says what is so without the annotation.
+const ON: &str = "on";
+/// The longest value that is shown.
+const SHOWN: usize = 63;
 
 /// What is known of this daemon's Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     /// Whether all filters are off.
     pub is_off: bool,
+    /// A value of the annotation that means nothing.
+    pub unknown_switch: Option<String>,
     /// Whether the cluster has no such Node.
     pub is_missing: bool,
 }
@@ -147,5 +153,12 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
         _ => BTreeMap::new(),
     };
     let switch = node.annotation(SWITCH).ok().flatten();
-    NodeFacts { labels, is_off: switch.is_some_and(|value| value.trim() == OFF), is_missing }
+    let switch = switch.as_deref().map(str::trim).filter(|value| !value.is_empty());
+    let unknown = switch.filter(|value| ![OFF, ON].contains(value));
+    NodeFacts {
+        labels,
+        is_off: switch == Some(OFF),
+        unknown_switch: unknown.map(|value| weir_runtime::one_line(value, SHOWN)),
+        is_missing,
+    }
 }

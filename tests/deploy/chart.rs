@@ -61,6 +61,23 @@ fn values_that_contradict_each_other_are_refused_by_name() {
 }
 
 #[test]
+fn a_misspelt_filter_to_disable_is_refused_by_name() {
+    let Some(helm) = Helm::new() else { return };
+    let render = |set: &str| {
+        let chart = helm.chart().to_str().unwrap();
+        helm.run(&["template", "weir", chart, "--namespace", "kube-system", "--set-json", set])
+    };
+    let refused = render("disabledFilters=[\"servicetoplogy\"]");
+    let error = String::from_utf8(refused.stderr).unwrap();
+    let expected = "disabledFilters: there is no filter servicetoplogy, filters has servicetopology, ";
+    assert!(!refused.status.success() && error.contains(expected), "{error}");
+    // The bundled ones that are disabled by default may lack in a list of one's own.
+    let own = render("filters=[{\"name\": \"mine\", \"module\": \"endpoints.wasm\"}]");
+    let objects = String::from_utf8(own.stdout).unwrap();
+    assert!(own.status.success() && !objects.contains("filter_masterservice"), "{objects}");
+}
+
+#[test]
 fn a_cluster_without_admission_policies_is_refused_the_operator() {
     let Some(helm) = Helm::new() else { return };
     let render = |kubernetes: &str, set: &str| {

@@ -16,7 +16,7 @@ use weir_store::CacheDifference;
 use weir_store::disk::DiskCache;
 use weir_upstream::{CertificateValidity, Upstream, clock};
 
-use crate::node_facts::NodeState;
+use crate::node_facts::{NodeState, OFF, SWITCH};
 use crate::outage::{Outage, OutageStatus};
 use crate::proxy::ProxyMetrics;
 use crate::server_addresses::ServerAddresses;
@@ -81,6 +81,7 @@ impl Notices {
             add(condition.name, Some(condition.text));
         }
         add("history", self.history());
+        add("unknown-switch", self.node.as_ref().and_then(|(name, state)| unknown_switch(name, &state.borrow())));
         add("no-node", self.node.as_ref().and_then(|(name, state)| no_node(name, &state.borrow())));
         for (credential, validity) in self.client_certificates() {
             add("client-certificate", ending(credential, validity));
@@ -203,6 +204,14 @@ fn ends(outage: &OutageStatus, grace: Duration) -> Option<String> {
             rounded(outage.left), time(clock::now() + outage.left), rounded(grace)
         )
     })
+}
+
+fn unknown_switch(name: &str, state: &NodeState) -> Option<String> {
+    let NodeState::Known(facts) = state else { return None };
+    let value = facts.unknown_switch.as_ref()?;
+    Some(format!(
+        "the annotation {SWITCH} of the Node {name} is {value:?}, which turns nothing off: all filters are off with {OFF}"
+    ))
 }
 
 fn no_node(name: &str, state: &NodeState) -> Option<String> {
@@ -335,6 +344,10 @@ pub(super) mod tests {
             |state| Notices { node: Some(("edge-a".to_owned(), watch::channel(state).1)), ..Notices::default() };
         assert!(text(&state(NodeState::Known(missing)), "no-node").is_some_and(|text| text.contains("no Node edge-a")));
         assert_eq!(text(&state(NodeState::Known(NodeFacts::default())), "no-node"), None);
+        assert_eq!(text(&state(NodeState::Known(NodeFacts::default())), "unknown-switch"), None);
+        let misspelt = NodeFacts { unknown_switch: Some("Off".to_owned()), ..NodeFacts::default() };
+        let shown = text(&state(NodeState::Known(misspelt)), "unknown-switch");
+        assert!(shown.is_some_and(|text| text.contains("is \"Off\", which turns nothing off")));
 
         let metrics = Arc::new(ProxyMetrics::default());
         let notices = Notices { proxy: Some(metrics.clone()), ..Notices::default() };

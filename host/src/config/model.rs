@@ -107,9 +107,17 @@ impl Configuration {
             None => Some(format!("it has neither the key {FILTERS_YAML} nor a key {FLAT}<name>")),
         };
         let mut filters = list.flatten().unwrap_or_default();
+        let listed: Vec<_> = filters.iter().map(|filter| filter.name.to_string()).collect();
+        let mut misnamed = Vec::new();
         for (key, text) in data.iter().filter(|(key, _)| *key != FILTERS_YAML) {
             match key.strip_prefix(FLAT) {
-                Some(name) => apply_flat_key(&mut filters, key, name, text, report),
+                Some(name) => {
+                    if text.trim().is_empty() && !listed.iter().any(|listed| listed == name) {
+                        let listed = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
+                        misnamed.push(format!("{key} turns off no filter: the list has {listed}"));
+                    }
+                    apply_flat_key(&mut filters, key, name, text, report);
+                }
                 None => report.add(key, format_args!("unknown key; valid keys are {FILTERS_YAML} and {FLAT}<name>")),
             }
         }
@@ -130,6 +138,7 @@ impl Configuration {
         }
         let mut configuration = Self { filters, binary_data, absent, ..Self::default() };
         configuration.warnings = configuration.find_warnings();
+        configuration.warnings.extend(misnamed);
         configuration
     }
 

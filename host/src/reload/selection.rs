@@ -96,7 +96,7 @@ mod tests {
 
     fn facts(pool: &str, is_off: bool) -> NodeState {
         let labels = [("apps.openyurt.io/nodepool".to_owned(), pool.to_owned())].into();
-        NodeState::Known(NodeFacts { labels, is_off, is_missing: false })
+        NodeState::Known(NodeFacts { labels, is_off, ..NodeFacts::default() })
     }
 
     fn names(selected: Result<Selected<'_>, Vec<ReloadError>>) -> (Vec<String>, Vec<String>) {

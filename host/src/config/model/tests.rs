@@ -342,6 +342,17 @@ fn the_number_of_filters_keys_and_items_is_bounded() {
 }
 
 #[test]
+fn a_misspelt_filter_to_turn_off_is_a_warning_with_the_names_of_the_list() {
+    let with =
+        |list: &str, key: &str| manifest(&format!("data:\n  filters.yaml: '{list}'\n  {key}: ''")).unwrap().warnings;
+    let list = "filters: [{name: servicetopology}, {name: b}]";
+    let expected = "filter_servicetoplogy turns off no filter: the list has servicetopology, b";
+    assert_eq!(with(list, "filter_servicetoplogy"), [expected]);
+    assert_eq!(with("filters: []", "filter_a"), ["filter_a turns off no filter: the list has none"]);
+    assert!(with(list, "filter_servicetopology").is_empty());
+}
+
+#[test]
 fn valid_but_surprising_values_are_warnings() {
     let configuration = manifest(
         "data:\n  filters.yaml: 'filters: [{name: a, match: []}, {name: b, match: [x/pods#list]}]'\nbinaryData: {c.wasm: 'AA=='}",
