@@ -116,7 +116,8 @@ enum RawCommand {
     Diff(DiffFlags),
     /// Explain what a client component sees of an object: what each filter read, decided and edited
     Explain(ExplainFlags),
-    /// Show what a running daemon does: filters, the last reload, caches, API servers and clients
+    /// Show whether a running daemon is well and what it does: filters, the last reload, caches, API servers and clients. Exit code 0
+    /// if it is ready, 2 if it is degraded, offline or not ready, 1 if none answers
     Status(StatusFlags),
     /// Create a project for a filter
     New(NewFlags),
