@@ -29,8 +29,8 @@ pub struct Subject<'a> {
     pub offline_since: Option<jiff::Timestamp>,
     /// The filter set in force.
     pub set: Option<&'a FilterSet>,
-    /// The components whose reads caches have served.
-    pub seen: BTreeSet<String>,
+    /// The components whose reads caches have served; `None` without a daemon.
+    pub seen: Option<BTreeSet<String>>,
 }
 
 impl Subject<'_> {
@@ -54,6 +54,7 @@ impl Subject<'_> {
             "offlineSince": self.offline_since.map(|since| since.to_string()),
             "otherFilters": self.others(),
             "knownComponents": self.known_components(),
+            "asksCaches": self.seen.is_some(),
         });
         if let (Some(json), Value::Object(about)) = (json.as_object_mut(), about) {
             json.extend(about);
@@ -65,7 +66,7 @@ impl Subject<'_> {
     fn known_components(&self) -> Option<BTreeSet<String>> {
         let rules = self.set.map(FilterSet::filters).unwrap_or_default().iter().flat_map(|filter| filter.rules());
         let named = rules.filter_map(|rule| rule.component().map(str::to_owned));
-        let known: BTreeSet<_> = named.chain(self.seen.iter().cloned()).collect();
+        let known: BTreeSet<_> = named.chain(self.seen.iter().flatten().cloned()).collect();
         (!known.iter().any(|known| known.eq_ignore_ascii_case(self.component))).then_some(known)
     }
 

@@ -15,11 +15,11 @@ use weir_upstream::{Upstream, clock};
 use crate::time_file::read_time;
 
 /// The file of the beginning: one line with a time such as `2026-11-23T03:00:00.5Z`. It exists during an outage.
-const SINCE: &str = "offline-since";
+pub(crate) const SINCE: &str = "offline-since";
 /// The file of the time in it: one line with seconds.
-const RUNNING: &str = "offline-seconds";
+pub(crate) const RUNNING: &str = "offline-seconds";
 /// The file of the last time that an API server answered.
-const ONLINE: &str = "online-until";
+pub(crate) const ONLINE: &str = "online-until";
 /// How often that is written at most. Flash wears.
 const ONLINE_TICK: Duration = Duration::from_secs(600);
 /// How soon after the start.

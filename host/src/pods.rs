@@ -4,7 +4,7 @@
 //! that clients in pods trust the daemon as the API server.
 
 mod address;
-mod cert_store;
+pub(crate) mod cert_store;
 mod certificate_request;
 mod metrics;
 mod serving_certificate;

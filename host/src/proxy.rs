@@ -291,7 +291,8 @@ impl Proxy {
     /// the end of what failure policies decide is one.
     fn end_stream(&self, read: &ReadRequest, version: u64) {
         let (filtering, resource) = (&read.filtering, &read.resource.resource);
-        let is_degraded = filtering.is_degraded();
+        // A Table is a screen.
+        let is_degraded = filtering.is_degraded() && !read.is_table();
         if is_degraded {
             self.chain_stamps.degrade(filtering.version(), resource, version);
         }

@@ -5,7 +5,7 @@
 
 mod absence;
 mod changes;
-mod file_copy;
+pub(crate) mod file_copy;
 mod held;
 mod last_good;
 mod metrics;

@@ -15,7 +15,7 @@ use weir_process::files;
 use weir_upstream::{ServerState, Upstream};
 
 /// The file: in each line a URL and the addresses of its host.
-const NAME: &str = "api-servers-answered";
+pub(crate) const NAME: &str = "api-servers-answered";
 const MAX: usize = 64 << 10;
 /// How often names are resolved. A change of the link is noticed at once.
 const PERIOD: Duration = Duration::from_secs(60);

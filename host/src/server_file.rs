@@ -7,7 +7,7 @@ use http::Uri;
 use weir_process::files;
 
 /// The name of the file: a URL in each line.
-const NAME: &str = "api-servers";
+pub(crate) const NAME: &str = "api-servers";
 const MAX: usize = 64 << 10;
 
 /// The file of the API servers.

@@ -8,7 +8,7 @@ use weir_process::files;
 use weir_upstream::clock;
 
 /// The name of the file: one line with a time such as `2026-11-23T03:00:00Z`.
-const NAME: &str = "last-time";
+pub(crate) const NAME: &str = "last-time";
 /// The longest such file in bytes.
 const MAX: usize = 256;
 /// How often it is written. Flash wears.

@@ -35,6 +35,11 @@ impl Node {
         let weir = setup(&link, &cache).flag("--node-name", name).start_ready().await;
         let shown = shown(&weir.client("kube-proxy")).await;
         committed(&server, &weir).await;
+        // An API server has answered again, so that its addresses are on disk.
+        link.down().await;
+        until!(cache.join("offline-since").exists());
+        link.up().await;
+        until!(cache.join("api-servers-answered").exists() && !cache.join("offline-since").exists());
         // An outage has begun, and its time is on disk.
         link.down().await;
         until!(cache.join("offline-since").exists());
@@ -265,7 +270,7 @@ async fn starts_with(node: &mut Node, file: &Path, replacement: Option<Replaceme
 async fn each_file_on_disk_may_be_anything() {
     let (mut node, other) = (Node::new("edge-a").await, Node::new("edge-b").await);
     let files = files(node.folder.path(), Path::new(""));
-    for wanted in ["watch-cache.redb", "last-time", "offline-since", "code", "compiled", "modules"] {
+    for wanted in ["watch-cache.redb", "last-time", "offline-since", "api-servers-answered", "code", "compiled", "modules"] {
         assert!(files.contains(&Path::new("cache").join(wanted)), "{wanted}: {files:?}");
     }
     for file in files {

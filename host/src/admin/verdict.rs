@@ -2,7 +2,8 @@
 //! `/readyz?verbose` and the metric `weir_notices`.
 
 use serde::Serialize;
-use weir_runtime::one_line;
+use weir_kube::LookupSpec;
+use weir_runtime::{Mode, SetAsideObject, one_line};
 use weir_store::ReflectorStatus;
 
 use super::notices::{Notice, Notices};
@@ -43,21 +44,21 @@ impl Verdict {
         let AdminParts { status, reflectors, notices, caches, .. } = parts;
         let is_offline = caches.upstream.as_ref().is_some_and(|upstream| upstream.offline_since().is_some());
         let degraded: Vec<_> = caches.status().iter().flat_map(degraded).collect();
-        let mut notices = faults(status, notices, &degraded);
+        let mut found = faults(status, notices, &degraded);
         if !is_offline {
-            notices.extend(lookups(&reflectors.status()));
+            found.extend(lookups(&reflectors.status(), notices));
         }
-        notices.extend(parts.notices.present());
+        found.extend(notices.present());
         // A sort keeps the order of equals.
-        notices.sort_by_key(|notice| notice.is_remark());
+        found.sort_by_key(|notice| notice.is_remark());
         let not_ready = status.ready().err();
-        let state = match (&not_ready, is_offline, notices.iter().all(Notice::is_remark)) {
+        let state = match (&not_ready, is_offline, found.iter().all(Notice::is_remark)) {
             (Some(_), ..) => NodeHealth::NotReady,
             (None, true, _) => NodeHealth::Offline,
             (None, false, false) => NodeHealth::Degraded,
             (None, false, true) => NodeHealth::Ready,
         };
-        Self { state, not_ready, notices }
+        Self { state, not_ready, notices: found }
     }
 }
 
@@ -91,26 +92,14 @@ fn faults(status: &FilterStatus, notices: &Notices, degraded: &[(String, usize)]
             format!("the newest configuration is refused, the last good filter set stays in force: {reasons}"),
         );
     }
-    for filter in active.iter().flatten() {
+    for filter in active.iter().flatten().filter(|filter| filter.entry().mode == Mode::Enforce) {
         let (name, policy) = (filter.name(), filter.entry().failure_policy.as_str());
-        let error = filter.last_error().map_or_else(String::new, |error| format!(": {}", one_line(&error, REASON)));
         if filter.is_suspended() {
-            add(
-                "filter-suspended",
-                format!("the circuit breaker of the filter {name} is open, its failurePolicy {policy} applies{error}"),
-            );
+            add("filter-suspended", suspended(name, policy, filter.last_error().as_deref()));
         }
         let objects = filter.set_aside();
         if let Some(first) = objects.first() {
-            add(
-                "filter-failing",
-                format!(
-                    "the filter {name} fails again and again on {} objects, first {}, its failurePolicy {policy} applies to them: {}",
-                    objects.len(),
-                    one_line(&first.object, REASON),
-                    one_line(&first.error, REASON)
-                ),
-            );
+            add("filter-failing", failing(name, policy, objects.len(), first));
         }
     }
     if !degraded.is_empty() {
@@ -129,15 +118,33 @@ fn faults(status: &FilterStatus, notices: &Notices, degraded: &[(String, usize)]
     faults
 }
 
-/// Lookups that fail although an API server answers.
-fn lookups(reflectors: &[ReflectorStatus]) -> Option<Notice> {
-    let failing: Vec<_> = reflectors.iter().filter_map(|reflector| reflector.state.error.as_ref()).collect();
-    let first = one_line(&failing.first()?.to_string(), REASON);
-    let text = format!(
-        "{} lookups of filters fail although an API server answers, filters see former values: {first}",
-        failing.len()
-    );
+fn suspended(name: &str, policy: &str, error: Option<&str>) -> String {
+    let error = error.map_or_else(String::new, |error| format!(": {}", one_line(error, REASON)));
+    format!("the circuit breaker of the filter {name} is open, its failurePolicy {policy} applies{error}")
+}
+
+fn failing(name: &str, policy: &str, objects: usize, first: &SetAsideObject) -> String {
+    let (object, error) = (one_line(&first.object, REASON), one_line(&first.error, REASON));
+    format!(
+        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them: {error}"
+    )
+}
+
+/// Lookups that fail although an API server answers. Of the daemon's own Node another notice says so.
+fn lookups(reflectors: &[ReflectorStatus], notices: &Notices) -> Option<Notice> {
+    let own = notices.node.as_ref().map(|(name, _)| name.as_str());
+    let is_own = |lookup: &LookupSpec| {
+        lookup.metadata_only && &*lookup.resource.resource == "nodes" && lookup.name.as_deref() == own
+    };
+    let of_filters = reflectors.iter().filter(|reflector| own.is_none() || !is_own(&reflector.lookup));
+    let failing: Vec<_> = of_filters.filter_map(|reflector| reflector.state.error.as_ref()).collect();
+    let text = failed_lookups(failing.len(), &failing.first()?.to_string());
     Some(Notice { name: "lookups", text })
+}
+
+fn failed_lookups(count: usize, first: &str) -> String {
+    let first = one_line(first, REASON);
+    format!("{count} lookups of filters fail although an API server answers, filters see former values: {first}")
 }
 
 #[cfg(test)]
@@ -190,5 +197,19 @@ mod tests {
         let found = faults(&FilterStatus::default(), &Notices::default(), &degraded);
         let text = named(&found, "degraded");
         assert!(text.starts_with("6 objects in watch caches") && text.contains("(endpoints, services)"), "{text}");
+    }
+
+    #[test]
+    fn what_filters_fail_on_is_in_the_troubleshooting() {
+        let first = SetAsideObject { object: "Service a/b".to_owned(), failures: 3, error: "trap: \u{1b}x".to_owned() };
+        for (name, text) in [
+            ("filter-suspended", suspended("pools", "Ignore", Some("used up its time"))),
+            ("filter-suspended", suspended("pools", "Ignore", None)),
+            ("filter-failing", failing("pools", "Ignore", 7, &first)),
+            ("lookups", failed_lookups(2, "listing nodepools failed: 403")),
+        ] {
+            assert_documented(name, &text);
+            assert!(!text.contains('\u{1b}'), "{text}");
+        }
     }
 }

@@ -6,6 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::OTHERS_WRITE;
+use crate::pods::cert_store;
+use crate::reload::file_copy;
+use crate::{outage, server_addresses, server_file, time_file};
 
 /// What is a folder in the cache directory. Everything else is a file.
 const FOLDERS: [&str; 4] = ["code", "compiled", "compiling", "modules"];
@@ -14,16 +17,17 @@ const CODE: [&str; 2] = ["code", "compiled"];
 /// The watch cache, which tends to files of its own: nothing is lost of one that does not fit.
 const WATCH_CACHE: &str = "watch-cache.redb";
 /// What is a file there. Nothing else is touched: a directory may be shared, by mistake, with what is not Weir's.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     WATCH_CACHE,
-    "last-good",
-    "last-time",
-    "offline-since",
-    "offline-seconds",
-    "online-until",
-    "api-servers",
-    "serving-certificate.pem",
-    "serving-certificate-request.pem",
+    file_copy::NAME,
+    time_file::NAME,
+    outage::SINCE,
+    outage::RUNNING,
+    outage::ONLINE,
+    server_file::NAME,
+    server_addresses::NAME,
+    cert_store::CERTIFICATE,
+    cert_store::PENDING_KEY,
 ];
 /// How many of one name are kept aside. They are the operator's to remove.
 const MAX_ASIDE: usize = 8;

@@ -3,7 +3,6 @@
 
 mod object;
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -79,7 +78,7 @@ async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Res
         sent: None,
         offline_since: None,
         set: Some(&set),
-        seen: BTreeSet::new(),
+        seen: None,
     };
     let mut explained = subject.explain(&document(&found), chain.as_ref()).await.map_err(invalid)?;
     if let Some(explained) = explained.as_object_mut() {

@@ -51,7 +51,8 @@ fn head(text: &mut String, explained: &Value) -> std::fmt::Result {
     if explained["knownComponents"].is_array() {
         let known: Vec<_> = list(explained, "knownComponents").iter().filter_map(Value::as_str).collect();
         let known = if known.is_empty() { "none yet".to_owned() } else { line(&known.join(", ")) };
-        writeln!(text, "\nNo rule names {component}, and no cache has served it. Components that are known: {known}")?;
+        let caches = if explained["asksCaches"] == true { ", and no cache has served it" } else { "" };
+        writeln!(text, "\nNo rule names {component}{caches}. Components that are known: {known}")?;
     }
     Ok(())
 }

@@ -15,8 +15,8 @@ use crate::proxy::{CertificateInfo, Subject};
 use weir_process::files;
 
 /// The file names in the cache directory.
-const CERTIFICATE: &str = "serving-certificate.pem";
-const PENDING_KEY: &str = "serving-certificate-request.pem";
+pub(crate) const CERTIFICATE: &str = "serving-certificate.pem";
+pub(crate) const PENDING_KEY: &str = "serving-certificate-request.pem";
 /// The lines before the first part.
 const NODE: &str = "node: ";
 const CA: &str = "ca: ";

@@ -126,7 +126,7 @@ impl Proxy {
             sent: source.sent,
             offline_since: self.upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok()),
             set: set.as_deref(),
-            seen: self.views.as_ref().map(|views| views.components()).unwrap_or_default(),
+            seen: self.views.as_ref().map(|views| views.components()),
         };
         let explained = subject.explain(&source.document, chain.as_ref()).await;
         Ok(explained.map_err(|reason| StatusError::InvalidResponse(format!("the object cannot be read: {reason}")))?)

@@ -10,7 +10,7 @@ use weir_process::files::{self, replace_now};
 use weir_runtime::Digest;
 
 /// The name of the file.
-const NAME: &str = "last-good";
+pub(crate) const NAME: &str = "last-good";
 /// The largest one in bytes: a ConfigMap has at most 1 MiB, which grows in JSON.
 const MAX: usize = 16 << 20;
 

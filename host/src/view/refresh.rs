@@ -37,7 +37,7 @@ pub(super) struct Refresh {
     /// Objects without a verdict: failure policies decide on them, or their last good outcome stands in.
     degraded: BTreeSet<StoreKey>,
     retry: Duration,
-    /// When objects without a verdict are filtered again. Other events do not put it off.
+    /// When objects without a verdict are filtered again.
     retry_at: Instant,
     /// Reads the stamp of the newest change, if that is due.
     stamp: Option<BoxFuture<'static, ()>>,
@@ -84,7 +84,7 @@ impl Refresh {
                 Wake::Store => self.follow().await,
                 Wake::Chain => self.refilter(Vec::new()).await,
                 Wake::FilterSet => self.change_chain().await,
-                Wake::Retry => self.refilter(self.degraded.iter().cloned().collect()).await,
+                Wake::Retry => self.retry().await,
                 Wake::Stamped => self.stamp = None,
                 Wake::Stopped => return,
             }
@@ -189,7 +189,7 @@ impl Refresh {
         let known = known.iter().filter_map(|object| Some((object.key.clone(), old(object)?.clone())));
         let mut objects: RedBlackTreeMapSync<_, _> = known.collect();
         for batch in unknown.chunks(BATCH) {
-            for (object, made) in filter(&self.chain, source, batch).await {
+            for (object, made) in filter(&self.chain, source, batch, false).await {
                 let shown = self.outcome(&object, made, old(&object));
                 objects.insert_mut(object.key.clone(), shown);
             }
@@ -214,7 +214,7 @@ impl Refresh {
     async fn apply(&mut self, events: &[Arc<StoreEvent>]) {
         let source = self.view.store.snapshot();
         let changed: Vec<_> = events.iter().filter_map(|event| event.new.clone()).collect();
-        let mut outcomes = filter(&self.chain, &source, &changed).await.into_iter();
+        let mut outcomes = filter(&self.chain, &source, &changed, false).await.into_iter();
         self.take_before();
         let before = self.view.snapshot();
         let mut latest: BTreeMap<StoreKey, Option<Arc<ViewObject>>> = BTreeMap::new();
@@ -278,6 +278,13 @@ impl Refresh {
         self.view.jump(source.version, objects);
     }
 
+    /// Filters objects without a verdict again. A filter takes few of them at once that fail again and again: each has its turn.
+    async fn retry(&mut self) {
+        let mut keys: Vec<_> = self.degraded.iter().cloned().collect();
+        fastrand::shuffle(&mut keys);
+        self.refilter(keys).await;
+    }
+
     /// Filters objects again, all of them if no keys are given, and publishes those whose outcome differs.
     async fn refilter(&mut self, keys: Vec<StoreKey>) {
         let retry = !keys.is_empty();
@@ -293,7 +300,7 @@ impl Refresh {
         let mut changed = 0;
         for batch in objects.chunks(BATCH) {
             let sources: Vec<_> = batch.iter().map(|object| object.source.clone()).collect();
-            for (old, (object, made)) in batch.iter().zip(filter(&self.chain, &source, &sources).await) {
+            for (old, (object, made)) in batch.iter().zip(filter(&self.chain, &source, &sources, retry).await) {
                 let new = self.outcome(&object, made, Some(old));
                 changed += usize::from(!new.shows_the_same(old));
                 if !new.shows_the_same(old) || new.stands_in != old.stands_in {
@@ -338,10 +345,10 @@ impl Refresh {
     }
 
     fn degrade(&mut self, object: &Object, outcome: &Outcome) {
-        if self.degraded.is_empty() {
-            self.retry_at = Instant::now() + self.retry;
-        }
         if self.degraded.insert(object.key.clone()) {
+            // It does not wait for those that fail for long.
+            self.retry = FIRST_RETRY;
+            self.retry_at = Instant::now() + FIRST_RETRY;
             let failure = if let Outcome::Failed(failure) = outcome { Some(field::display(failure)) } else { None };
             tracing::debug!(
                 collection = %self.view.collection, namespace = object.key.namespace(), name = object.key.name(),
@@ -361,7 +368,6 @@ impl Refresh {
                 "objects of a view have no verdict: failure policies decide, or the last good outcome stands in, until they are filtered again"
             );
         } else if now == 0 && before > 0 {
-            self.retry = FIRST_RETRY;
             tracing::info!(%collection, component, "all objects of the view have verdicts again");
         }
     }
@@ -381,12 +387,19 @@ fn stamp(view: &Arc<View>, change: u64) -> impl Future<Output = ()> + Send + 'st
     }
 }
 
-/// Runs the chain over objects; one outcome for each, in order.
-async fn filter(chain: &Option<Chain>, source: &Snapshot, objects: &[Arc<Object>]) -> Vec<(Arc<Object>, Made)> {
+/// Runs the chain over objects; one outcome for each, in order. `again`: they had no verdict before.
+async fn filter(
+    chain: &Option<Chain>,
+    source: &Snapshot,
+    objects: &[Arc<Object>],
+    again: bool,
+) -> Vec<(Arc<Object>, Made)> {
     let made: Vec<Made> = match chain {
         Some(chain) => {
             let document = |object: &Arc<Object>| source.format.document(object.bytes.clone());
-            chain.run(objects.iter().map(document).collect()).await.with_degraded().collect()
+            let documents = objects.iter().map(document).collect();
+            let made = if again { chain.run_again(documents).await } else { chain.run(documents).await };
+            made.with_degraded().collect()
         }
         None => vec![(Outcome::Unchanged, false); objects.len()],
     };

@@ -62,7 +62,16 @@ impl Chain {
     /// Runs the chain on a batch. Returns one outcome per document, in order. Checks out at most one instance per
     /// filter, for the batch only. Dropping the future discards these instances and nothing else.
     pub async fn run(&self, documents: Vec<Document>) -> Outcomes {
-        let mut batch: Vec<_> = documents.into_iter().map(Slot::from).collect();
+        self.run_on(documents.into_iter().map(Slot::from).collect()).await
+    }
+
+    /// Runs the chain, as [`Chain::run`] does, on documents that had degraded outcomes: further failures are not counted.
+    pub async fn run_again(&self, documents: Vec<Document>) -> Outcomes {
+        let again = |document| Slot { is_repeated: true, ..Slot::from(document) };
+        self.run_on(documents.into_iter().map(again).collect()).await
+    }
+
+    async fn run_on(&self, mut batch: Vec<Slot>) -> Outcomes {
         for filter in self.filters.iter() {
             if !batch.iter().any(Slot::is_kept) {
                 break;

@@ -34,6 +34,8 @@ pub struct Slot {
     /// Whether the failure policy of a filter took the place of a verdict: a later outcome of the same document, with the same
     /// filters and lookups, may be another one.
     pub is_degraded: bool,
+    /// Whether it was counted as a failure before, and is filtered again for that: it counts as one once.
+    pub(super) is_repeated: bool,
 }
 
 /// The outcome of the filters that have run so far for one document.
@@ -63,10 +65,10 @@ impl Outcomes {
         Self(batch)
     }
 
-    /// Whether one of them is degraded, see [`Slot::is_degraded`].
+    /// Whether a failure policy shows or hides one of them.
     #[must_use]
     pub fn are_degraded(&self) -> bool {
-        self.0.iter().any(|slot| slot.is_degraded)
+        self.0.iter().any(|slot| slot.is_degraded && !matches!(slot.filtered, Filtered::Failed(_)))
     }
 
     /// Each one, and whether it is degraded.
@@ -94,7 +96,7 @@ impl Slot {
 
 impl From<Document> for Slot {
     fn from(document: Document) -> Self {
-        Self { filtered: Filtered::Kept(document), is_degraded: false }
+        Self { filtered: Filtered::Kept(document), is_degraded: false, is_repeated: false }
     }
 }
 

@@ -22,6 +22,8 @@ const FAILURES: u32 = 3;
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
+/// An object that was not met for so long may be gone: it is not reported.
+const MET: Duration = Duration::from_secs(600);
 /// How often objects that have not changed are tried again in a second.
 const RETRIES: u32 = 5;
 /// The most objects. Another one replaces the one that failed longest ago.
@@ -58,6 +60,8 @@ struct Entry {
     last: Instant,
     /// The hash of the object that it failed on.
     bytes: u64,
+    /// When it was met last.
+    seen: Instant,
     /// The generation of the filter's dependencies at that time.
     generation: u64,
     error: String,
@@ -84,7 +88,8 @@ impl SetAside {
         let key = ObjectKey::of(object)?;
         let bytes = self.hasher.hash_one(object.bytes());
         let mut state = self.lock();
-        let entry = state.objects.get(&key).filter(|entry| entry.is_set_aside() && entry.bytes == bytes)?;
+        let entry = state.objects.get_mut(&key).filter(|entry| entry.is_set_aside() && entry.bytes == bytes)?;
+        entry.seen = Instant::now();
         let fault = || Fault::new(FailureClass::SetAside, &format!("set aside after {entry}"));
         if entry.generation == generation && entry.last.elapsed() < entry.pause() {
             return Some(fault());
@@ -107,7 +112,8 @@ impl SetAside {
         }
         let failures = state.objects.get(&key).map_or(1, |entry| entry.failures.saturating_add(1));
         let error = format!("{}: {fault}", fault.class.label());
-        state.objects.insert(key, Entry { failures, last: Instant::now(), bytes, generation, error });
+        let now = Instant::now();
+        state.objects.insert(key, Entry { failures, last: now, seen: now, bytes, generation, error });
         self.any.store(true, Ordering::Relaxed);
         (failures == FAILURES).then_some(failures)
     }
@@ -126,10 +132,10 @@ impl SetAside {
         }
     }
 
-    /// Returns the objects that are set aside, in order.
+    /// Returns the objects that are set aside and were met lately, in order: nobody says that one was deleted.
     pub(super) fn objects(&self) -> Vec<SetAsideObject> {
         let state = self.lock();
-        let mut objects: Vec<_> = state.objects.iter().filter(|(_, entry)| entry.is_set_aside()).collect();
+        let mut objects: Vec<_> = state.objects.iter().filter(|(_, entry)| entry.is_set_aside() && entry.is_met()).collect();
         objects.sort_by_key(|(key, _)| *key);
         let named = |(key, entry): (&ObjectKey, &Entry)| SetAsideObject {
             object: key.to_string(),
@@ -170,6 +176,10 @@ impl State {
 impl Entry {
     fn is_set_aside(&self) -> bool {
         self.failures >= FAILURES
+    }
+
+    fn is_met(&self) -> bool {
+        self.seen.elapsed() < MET
     }
 
     fn pause(&self) -> Duration {

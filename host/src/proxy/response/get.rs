@@ -49,6 +49,10 @@ pub(in crate::proxy) async fn get(
     let object = object.typed(&read.object_type).map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
     read.take_filters(proxy);
     let body = full(filtered(&read.filtering, &object, read.media_type.transform, &read.resource).await?);
+    if read.filtering.is_degraded() {
+        let version = object.document().resource_version().ok().flatten().and_then(|version| version.parse().ok());
+        proxy.end_stream(&read, version.unwrap_or_default());
+    }
     if read.method == Method::HEAD {
         if let Some(length) = body.size_hint().exact() {
             parts.headers.insert(header::CONTENT_LENGTH, length.into());

@@ -55,7 +55,9 @@ impl<'a> Batch<'a> {
             let Filtered::Kept(document) = std::mem::replace(&mut slot.filtered, Filtered::Hidden) else { continue };
             let before = self.filter.guard(document, self.guarded);
             let verdict = self.verdict(&before).await;
-            self.count(&verdict);
+            if verdict.is_ok() || !slot.is_repeated {
+                self.count(&verdict);
+            }
             if observes && !matches!(verdict, Ok(Verdict::Keep)) {
                 example.get_or_insert_with(|| before.clone());
             }

@@ -47,7 +47,7 @@ async fn run_on(threads: &Handle, filter: &Arc<FilterState>, batch: &mut [Slot],
     let lost = || {
         let message = Arc::from("the daemon ended the task of the filter");
         let failure = Failure { filter: filter.name.clone(), class: FailureClass::Host, message };
-        Slot { filtered: Filtered::Failed(failure), is_degraded: true }
+        Slot { filtered: Filtered::Failed(failure), is_degraded: true, is_repeated: false }
     };
     let mut slots: Vec<_> = batch.iter_mut().filter(|slot| slot.is_kept()).collect();
     let mut moved: Vec<_> = slots.iter_mut().map(|slot| std::mem::replace(&mut **slot, lost())).collect();

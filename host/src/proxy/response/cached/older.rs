@@ -114,20 +114,23 @@ impl OlderEvents {
         while let Some(event) = self.decoder.next().map_err(invalid)? {
             events.push(event);
         }
+        // What is after that comes from the history.
+        let is_older = |event: &WatchEvent| version(event).unwrap_or_default() <= self.until;
+        let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until);
+        let has_error = events.iter().any(|event| event.event_type == EventType::Error);
+        events.retain(is_older);
         let (outcomes, is_degraded) = outcomes(self.chain.as_ref(), &events).await;
         if chain_version(proxy, request) != self.made_by {
             // The outcomes may be those of another chain than the view's. The client continues with another watch.
             return Ok(OlderBatch::end());
         }
-        let mut batch = OlderBatch { ended: ended || is_degraded, ..OlderBatch::default() };
+        let ended = ended || is_degraded || has_error;
+        let mut batch = OlderBatch { is_complete, ended, ..OlderBatch::default() };
         for (event, outcome) in events.iter().zip(outcomes) {
-            let version = version(event).unwrap_or_default();
-            if version <= self.until {
-                batch.events.extend(self.encode(event, outcome)?);
+            if is_degraded {
+                batch.degraded = batch.degraded.max(version(event).unwrap_or_default());
             }
-            batch.is_complete |= version >= self.until;
-            batch.degraded = batch.degraded.max(if is_degraded { version } else { 0 });
-            batch.ended |= event.event_type == EventType::Error;
+            batch.events.extend(self.encode(event, outcome)?);
         }
         Ok(batch)
     }

@@ -45,6 +45,10 @@ impl ListResponse {
             Some(ListPiece::Head(bytes)) => Some(self.encoder.head(bytes)),
             Some(ListPiece::Items(items)) => Some(self.filter(items).await?),
             Some(ListPiece::Tail(bytes)) => {
+                let (filtering, resource) = (&self.read.filtering, &self.read.resource.resource);
+                if !filtering.is_degraded() {
+                    self.proxy.chain_stamps.recover(filtering.version(), resource);
+                }
                 self.proxy.end_stream(&self.read, self.input.version().unwrap_or_default());
                 Some(self.encoder.tail(bytes)?)
             }

@@ -9,7 +9,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -35,8 +34,6 @@ const FRAME: usize = 32 << 20;
 const BATCH: usize = 64;
 /// The size of a batch, in bytes, at which it takes no more events.
 const BATCH_BYTES: usize = 128 << 10;
-/// How long a watch goes on in which failure policies decide: the one that continues it shows its objects again.
-const DEGRADED: Duration = Duration::from_secs(60);
 /// Consecutive shorter events are copied into one chunk; longer ones leave as they are.
 const SHORT: usize = 4 << 10;
 
@@ -52,7 +49,7 @@ pub(super) struct WatchResponse {
     transitions: Transitions,
     /// Encoded events that are sent next.
     ready: VecDeque<Bytes>,
-    /// The version of the client: of the last event that was sent, or where it continues.
+    /// The version of the last event that was sent, or of the present state where failure policies decided on some of it.
     delivered: u64,
     end: Pin<Box<dyn Future<Output = WatchEnd> + Send>>,
     /// Resolves when a value has changed that the filters look up. The present state is sent to its end all the same: none of it
@@ -76,7 +73,7 @@ impl WatchResponse {
     ) -> Self {
         proxy.metrics.watches().inc();
         Self {
-            delivered: read.query.first("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
+            delivered: 0,
             end: Box::pin(watch_end(proxy.clone(), &read)),
             looked_up: Box::pin(looked_up(&read)),
             degraded: None,
@@ -104,6 +101,9 @@ impl WatchResponse {
             }
             if !self.over && self.present.is_none() && self.looked_up.as_mut().now_or_never().is_some() {
                 self.finish(WatchEnd::FiltersChanged);
+            }
+            if !self.over && self.present.is_none() && elapsed(&mut self.degraded).now_or_never().is_some() {
+                self.finish(WatchEnd::Degraded);
             }
             if let Some(events) = self.ready.pop_front() {
                 return Some(events);
@@ -151,6 +151,9 @@ impl WatchResponse {
             Ok(Some(batch)) => {
                 batch.hidden.into_iter().for_each(|key| self.transitions.hide(key));
                 self.transitions.present_at(batch.at.unwrap_or_default());
+                if let Some(version) = batch.at.filter(|_| self.read.filtering.is_degraded()) {
+                    self.delivered = self.delivered.max(version);
+                }
                 self.note_degraded();
                 self.send(batch.events);
             }
@@ -237,7 +240,9 @@ impl WatchResponse {
     fn note_degraded(&mut self) {
         if self.read.filtering.is_degraded() && !self.read.is_table() {
             self.proxy.end_stream(&self.read, self.delivered);
-            self.degraded.get_or_insert_with(|| Box::pin(tokio::time::sleep(DEGRADED)));
+            let (stamps, read) = (&self.proxy.chain_stamps, &self.read);
+            let pause = || stamps.pause(read.filtering.version(), &read.resource.resource);
+            self.degraded.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause())));
         }
     }
 
