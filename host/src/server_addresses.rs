@@ -175,7 +175,12 @@ async fn read(path: &Path) -> Addresses {
         let url = words.next().filter(|url| url.parse::<Uri>().is_ok_and(|url| url.scheme().is_some()))?;
         Some((url.to_owned(), words.map(str::parse).collect::<Result<_, _>>().ok()?))
     };
-    text.unwrap_or_default().lines().filter_map(line).collect()
+    let text = text.unwrap_or_default();
+    let found: Addresses = text.lines().filter_map(line).collect();
+    if text.lines().any(|text| line(text).is_none()) {
+        tracing::warn!(path = %path.display(), reason = "not every line is a URL with addresses", "the addresses of the API servers on disk are not all used");
+    }
+    found
 }
 
 async fn write(path: &Path, addresses: &Addresses) {
