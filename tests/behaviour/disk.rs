@@ -270,7 +270,9 @@ async fn starts_with(node: &mut Node, file: &Path, replacement: Option<Replaceme
 async fn each_file_on_disk_may_be_anything() {
     let (mut node, other) = (Node::new("edge-a").await, Node::new("edge-b").await);
     let files = files(node.folder.path(), Path::new(""));
-    for wanted in ["watch-cache.redb", "last-time", "offline-since", "api-servers-answered", "code", "compiled", "modules"] {
+    for wanted in
+        ["watch-cache.redb", "last-time", "offline-since", "api-servers-answered", "code", "compiled", "modules"]
+    {
         assert!(files.contains(&Path::new("cache").join(wanted)), "{wanted}: {files:?}");
     }
     for file in files {

@@ -135,7 +135,8 @@ impl SetAside {
     /// Returns the objects that are set aside and were met lately, in order: nobody says that one was deleted.
     pub(super) fn objects(&self) -> Vec<SetAsideObject> {
         let state = self.lock();
-        let mut objects: Vec<_> = state.objects.iter().filter(|(_, entry)| entry.is_set_aside() && entry.is_met()).collect();
+        let mut objects: Vec<_> =
+            state.objects.iter().filter(|(_, entry)| entry.is_set_aside() && entry.is_met()).collect();
         objects.sort_by_key(|(key, _)| *key);
         let named = |(key, entry): (&ObjectKey, &Entry)| SetAsideObject {
             object: key.to_string(),

@@ -148,8 +148,8 @@ impl Pair {
 
     /// Filters a batch by both and compares the outcomes.
     pub(crate) async fn compare(&self, batch: Vec<Document>, seed: u64, round: usize) {
-        let expected = self.calling.1.run(batch.clone()).await;
-        let outcomes = self.replaying.1.run(batch.clone()).await;
+        let expected: Vec<_> = self.calling.1.run(batch.clone()).await.into_iter().collect();
+        let outcomes: Vec<_> = self.replaying.1.run(batch.clone()).await.into_iter().collect();
         for ((expected, outcome), object) in expected.iter().zip(&outcomes).zip(&batch) {
             assert_eq!(
                 shown(outcome),
