@@ -37,7 +37,7 @@ pub(super) struct Refresh {
     /// Objects without a verdict: failure policies decide on them, or their last good outcome stands in.
     degraded: BTreeSet<StoreKey>,
     retry: Duration,
-    /// When objects without a verdict are filtered again.
+    /// When objects without a verdict are filtered again. Other events do not put it off.
     retry_at: Instant,
     /// Reads the stamp of the newest change, if that is due.
     stamp: Option<BoxFuture<'static, ()>>,
@@ -345,10 +345,11 @@ impl Refresh {
     }
 
     fn degrade(&mut self, object: &Object, outcome: &Outcome) {
+        let soon = Instant::now() + FIRST_RETRY;
+        let due = if self.degraded.is_empty() { soon } else { self.retry_at.min(soon) };
         if self.degraded.insert(object.key.clone()) {
-            // It does not wait for those that fail for long.
-            self.retry = FIRST_RETRY;
-            self.retry_at = Instant::now() + FIRST_RETRY;
+            // It does not wait for those that fail for long, nor do those wait for it.
+            (self.retry, self.retry_at) = (FIRST_RETRY, due);
             let failure = if let Outcome::Failed(failure) = outcome { Some(field::display(failure)) } else { None };
             tracing::debug!(
                 collection = %self.view.collection, namespace = object.key.namespace(), name = object.key.name(),
