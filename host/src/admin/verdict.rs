@@ -139,7 +139,7 @@ fn lookups(reflectors: &[ReflectorStatus], notices: &Notices) -> Option<Notice> 
     let of_filters = reflectors.iter().filter(|reflector| own.is_none() || !is_own(&reflector.lookup));
     let failing: Vec<_> = of_filters.filter_map(|reflector| reflector.state.error.as_ref()).collect();
     let text = failed_lookups(failing.len(), &failing.first()?.to_string());
-    Some(Notice { name: "lookups", text })
+    Some(Notice { name: "failing-lookups", text })
 }
 
 fn failed_lookups(count: usize, first: &str) -> String {
@@ -206,7 +206,7 @@ mod tests {
             ("filter-suspended", suspended("pools", "Ignore", Some("used up its time"))),
             ("filter-suspended", suspended("pools", "Ignore", None)),
             ("filter-failing", failing("pools", "Ignore", 7, &first)),
-            ("lookups", failed_lookups(2, "listing nodepools failed: 403")),
+            ("failing-lookups", failed_lookups(2, "listing nodepools failed: 403")),
         ] {
             assert_documented(name, &text);
             assert!(!text.contains('\u{1b}'), "{text}");

@@ -112,9 +112,9 @@ impl Configuration {
         for (key, text) in data.iter().filter(|(key, _)| *key != FILTERS_YAML) {
             match key.strip_prefix(FLAT) {
                 Some(name) => {
-                    if text.trim().is_empty() && !listed.iter().any(|listed| listed == name) {
-                        let listed = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
-                        misnamed.push(format!("{key} turns off no filter: the list has {listed}"));
+                    let is_misnamed = !listed.is_empty() && !listed.iter().any(|listed| listed == name);
+                    if is_misnamed && text.trim().is_empty() {
+                        misnamed.push(format!("{key} turns off no filter: the list has {}", listed.join(", ")));
                     }
                     apply_flat_key(&mut filters, key, name, text, report);
                 }

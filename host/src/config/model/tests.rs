@@ -348,7 +348,7 @@ fn a_misspelt_filter_to_turn_off_is_a_warning_with_the_names_of_the_list() {
     let list = "filters: [{name: servicetopology}, {name: b}]";
     let expected = "filter_servicetoplogy turns off no filter: the list has servicetopology, b";
     assert_eq!(with(list, "filter_servicetoplogy"), [expected]);
-    assert_eq!(with("filters: []", "filter_a"), ["filter_a turns off no filter: the list has none"]);
+    assert!(with("filters: []", "filter_a").is_empty(), "there is none to turn off");
     assert!(with(list, "filter_servicetopology").is_empty());
 }
 
