@@ -14,6 +14,7 @@ const LOCKS: [&str; 2] = ["Mutex<", "RwLock<"];
 /// Collections whose keys no client chooses, that have few entries, or that live no longer than a request or a connection:
 /// file, name and reason.
 const OTHERS: &[(&str, &str, &str)] = &[
+    ("src/explanation.rs", "seen", "of one answer: the components that have views"),
     ("process/src/folder.rs", "lost", "folders on the way to files that the configuration names"),
     ("process/src/folder.rs", "watched", "the folders on the way to files that the configuration names"),
     ("process/src/folder.rs", "sights", "files that the configuration names"),
