@@ -6,7 +6,7 @@ use std::time::Duration;
 use guest::{Op, Program, Read};
 use serde_json::json;
 use weir_document::Document;
-use weir_runtime::Outcome;
+use weir_runtime::{Mode, Outcome, Outcomes};
 
 use super::cluster::Cluster;
 use super::dice::Dice;
@@ -38,6 +38,27 @@ async fn a_handle_from_an_earlier_call_is_stale_and_traps() {
     let Outcome::Failed(failure) = &outcomes[1] else { panic!("{:?}", outcomes[1]) };
     assert_eq!(failure.class.label(), "trap");
     assert!(failure.message.contains("stale"), "{failure}");
+}
+
+#[tokio::test]
+async fn what_is_filtered_again_counts_as_one_failure() {
+    let parts = Parts::new();
+    let filter = parts.filter(&cluster(), "guest", &settings(vec![Op::Trap(1)])).await;
+    let chain = chain(&filter);
+    let failed = || parts.metrics.counts(filter.name(), Mode::Enforce).failed;
+    let fails = |outcomes: Outcomes| {
+        assert!(!outcomes.are_degraded(), "an outcome that is not sent decides nothing");
+        let [(outcome, is_degraded)] = &outcomes.with_degraded().collect::<Vec<_>>()[..] else { panic!("one") };
+        assert!(matches!(outcome, Outcome::Failed(_)) && *is_degraded, "{outcome:?}");
+    };
+    fails(chain.run(vec![service("a")]).await);
+    assert_eq!(failed(), 1);
+    for _ in 0..5 {
+        fails(chain.run_again(vec![service("a")]).await);
+    }
+    assert_eq!(failed(), 1);
+    fails(chain.run(vec![service("a")]).await);
+    assert_eq!(failed(), 2);
 }
 
 #[tokio::test]

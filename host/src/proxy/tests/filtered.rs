@@ -103,6 +103,25 @@ async fn what_a_failure_policy_shows_is_shown_again_to_who_continues_and_to_open
 }
 
 #[tokio::test]
+async fn what_a_failure_policy_shows_in_a_get_is_corrected_by_the_watch_that_continues_from_it() {
+    let fixture = fixture().await;
+    let fails = Arc::new(AtomicBool::new(true));
+    let filter = fails.clone();
+    let script = Script::new(move |_| match filter.load(Ordering::Relaxed) {
+        true => Outcome::Failed(Failure { filter: "fails".into(), class: FailureClass::Trap, message: "boom".into() }),
+        false => Outcome::Hidden,
+    });
+    fixture.filter("*/services", &script.ignoring_failures());
+    fixture.stamped().await;
+    fixture.service("a", "ClusterIP");
+    let (status, shown) = fixture.json("/api/v1/namespaces/default/services/a").await;
+    assert_eq!(status, StatusCode::OK);
+    fails.store(false, Ordering::Relaxed);
+    let mut events = fixture.watch(&format!("/api/v1/services?watch=1&resourceVersion={}", version(&shown))).await;
+    assert_eq!(events.next_summary().await, "DELETED a");
+}
+
+#[tokio::test]
 async fn an_object_that_is_hidden_and_changes_between_two_watches_is_deleted_once() {
     let (fixture, _script) = filtered().await;
     fixture.stamped().await;
