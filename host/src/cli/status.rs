@@ -41,7 +41,7 @@ pub fn status(flags: &StatusFlags) -> Result<bool, CommandError> {
         OutputFormat::Json => say!("{}", text.trim_end()),
         OutputFormat::Text => say!("{}", summary(&status).trim_end()),
     }
-    Ok(status["verdict"] == "ready")
+    Ok(status.get("verdict").and_then(Value::as_str) == Some("ready"))
 }
 
 /// Reads `/status`. Cancel-safe: it only reads.

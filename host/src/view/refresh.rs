@@ -334,12 +334,12 @@ impl Refresh {
         } else {
             self.degraded.remove(&object.key);
         }
-        if let Outcome::Failed(_) = &outcome {
-            if let Some(old) = old.filter(|old| old.failure().is_none()) {
-                // The outcome of this state itself is one that another value of a lookup has made.
-                let is_same = Arc::ptr_eq(&old.source, object);
-                return if is_same { old.clone() } else { Arc::new(old.standing_in(object.clone())) };
-            }
+        if let Outcome::Failed(_) = &outcome
+            && let Some(old) = old.filter(|old| old.failure().is_none())
+        {
+            // The outcome of this state itself is one that another value of a lookup has made.
+            let is_same = Arc::ptr_eq(&old.source, object);
+            return if is_same { old.clone() } else { Arc::new(old.standing_in(object.clone())) };
         }
         Arc::new(ViewObject { source: object.clone(), outcome: ViewOutcome::from(outcome), stands_in: false })
     }
