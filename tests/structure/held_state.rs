@@ -30,7 +30,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("src/proxy/server/tls.rs", "client_ca", "a file that the configuration names"),
     ("src/proxy/server/certificate_info.rs", "names", "the certificate names them"),
     ("src/view/registry.rs", "named", "the configuration names them"),
-    ("src/view/refresh.rs", "failed", "objects of a store, which is charged"),
+    ("src/view/refresh.rs", "degraded", "objects of a store, which is charged"),
     ("src/view/watchers.rs", "watches", "open watches, which are charged"),
     ("view/src/present.rs", "touched", "events of a history, while a watch that is charged begins"),
     ("src/view/metrics.rs", "sampled", "resources that stores hold"),
