@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use http::header;
 use weir_document::json::EventType;
-use weir_kube::{Encoding, MediaType, VerbClass};
-use weir_runtime::{Chain, ChainVersion, Outcome, Serving};
+use weir_kube::{Encoding, MediaType};
+use weir_runtime::{ChainVersion, Outcome};
 use weir_upstream::{DecodedBody, Purpose, RequestHead, error_report, no_request_body};
 
 use super::CacheableRequest;
@@ -30,8 +30,8 @@ pub(super) struct OlderEvents {
     upstream: Box<DecodedBody>,
     decoder: WatchDecoder,
     encoder: WatchEncoder,
-    /// The chain that the view had taken, and its version.
-    chain: Option<Chain>,
+    /// The filters, and the version of those that the view had taken.
+    filtering: Filtering,
     made_by: ChainVersion,
     /// The version at which the history begins.
     until: u64,
@@ -69,8 +69,8 @@ impl OlderEvents {
     ) -> Option<Self> {
         // In this order: a change in between shows when the first events come.
         let made_by = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
-        let chain = chain(proxy, request);
         let resource = request.parsed.resource()?;
+        let filtering = proxy.filtering(&request.component, &resource.resource);
         let mut headers = request.headers.clone();
         headers::prepare_request(&mut headers, request.caller.identity());
         headers::request_form(&mut headers, media_type.upstream_accept(false), false);
@@ -92,7 +92,7 @@ impl OlderEvents {
             upstream: Box::new(DecodedBody::new(&parts.headers, body).ok()?),
             decoder: WatchDecoder::new(encoding, media_type.transform, ObjectType::of(resource), MAX_EVENT),
             encoder: WatchEncoder::new(encoding, media_type.transform),
-            chain,
+            filtering,
             made_by,
             until,
         })
@@ -119,8 +119,11 @@ impl OlderEvents {
         let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until);
         let has_error = events.iter().any(|event| event.event_type == EventType::Error);
         events.retain(is_older);
-        let (outcomes, is_degraded) = outcomes(self.chain.as_ref(), &events).await;
-        if chain_version(proxy, request) != self.made_by {
+        let outcomes = outcomes(&self.filtering, &events).await;
+        let is_degraded = self.filtering.is_degraded();
+        let resource = request.parsed.resource();
+        let now = resource.map(|resource| proxy.filtering(&request.component, &resource.resource).of_views());
+        if now != Some(self.made_by) {
             // The outcomes may be those of another chain than the view's. The client continues with another watch.
             return Ok(OlderBatch::end());
         }
@@ -156,30 +159,16 @@ impl OlderEvents {
     }
 }
 
-/// One outcome for each event, and whether a failure policy has taken the place of one.
-async fn outcomes(chain: Option<&Chain>, events: &[WatchEvent]) -> (Vec<Outcome>, bool) {
+/// One outcome for each event.
+async fn outcomes(filtering: &Filtering, events: &[WatchEvent]) -> Vec<Outcome> {
     let filtered = events.iter().filter(|event| event.is_filtered());
     let documents: Vec<_> = filtered.filter_map(WatchEvent::document).cloned().collect();
-    let filtering = Filtering::of(chain.cloned());
     let mut outcomes = filtering.run(documents).await.into_iter();
     let outcome = |event: &WatchEvent| match event.is_filtered() {
         true => outcomes.next().unwrap_or(Outcome::Hidden),
         false => Outcome::Unchanged,
     };
-    (events.iter().map(outcome).collect(), filtering.is_degraded())
-}
-
-/// The chain that filters the client's reads now.
-fn chain(proxy: &Proxy, request: &CacheableRequest) -> Option<Chain> {
-    match &*proxy.serving.borrow() {
-        Serving::Live(set) => set.chain(&request.component, &request.parsed.resource()?.resource, VerbClass::Read),
-        Serving::Unknown | Serving::Pending(_) => None,
-    }
-}
-
-/// The version of that chain.
-fn chain_version(proxy: &Proxy, request: &CacheableRequest) -> ChainVersion {
-    chain(proxy, request).map_or(ChainVersion::UNFILTERED, |chain| chain.version())
+    events.iter().map(outcome).collect()
 }
 
 fn version(event: &WatchEvent) -> Option<u64> {
