@@ -299,8 +299,9 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         tracing::info!(address = %local(&listener)?, "HTTPS port listens");
         let requested = |secure: &SecureConfig| secure.certificate == ServingCertificate::Requested;
         if let (Some(pods), true) = (&config.pods, config.secure.as_ref().is_some_and(requested)) {
-            let manager =
-                CertificateManager::new(upstream.clone(), &config.node_name, pods.address, &cache, tls.clone());
+            let for_peers = config.peers.as_ref().and_then(|peers| peers.own_host.clone());
+            let hosts = std::iter::once(pods.address.to_string()).chain(for_peers).collect();
+            let manager = CertificateManager::new(upstream.clone(), &config.node_name, hosts, &cache, tls.clone());
             tasks.spawn_until_stop(manager.run().instrument(tracing::info_span!("certificate")));
         }
         proxy.serve_tls(listener, tls);
@@ -359,7 +360,7 @@ impl Ports {
 fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
     let ports = 1 + u64::from(config.secure.is_some());
     let wanted = ProxyConfig::default().max_connections;
-    let peer_nodes = config.peers.iter().flat_map(|peers| peers.others(&config.node_name));
+    let peer_nodes = config.peers.iter().flat_map(|peers| &peers.others);
     ProxyConfig {
         max_connections: connections_within(files, ports, wanted),
         node_credential_uids: config.node_credential_uids.clone(),

@@ -24,8 +24,14 @@ pub(crate) async fn connect_peers(
     metrics: &Arc<UpstreamMetrics>,
     tasks: &Tasks,
 ) -> Result<Peers, SetupError> {
+    if config.peers.as_ref().is_some_and(|peers| peers.others.is_empty()) {
+        tracing::warn!(
+            node = config.node_name,
+            "--peer names no other Weir of this node's pool: caches are filled by API servers alone"
+        );
+    }
     let (mut peers, mut reloaded, files) = (Vec::new(), Vec::new(), WatchedFiles::default());
-    for (node, source) in config.peers.iter().flat_map(|peers| peers.others(&config.node_name)) {
+    for (node, source) in config.peers.iter().flat_map(|peers| &peers.others) {
         let upstream = Arc::new(connect(node, source, &files, metrics).await?);
         upstream.start_probes(tasks);
         reloaded.push((upstream.clone(), source.clone(), String::new()));

@@ -7,7 +7,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use weir::config::CachedResources;
 use weir_tests::built;
-use weir_tests::chart::{Helm, object, permissions, text};
+use weir_tests::chart::{Helm, REQUIRED, object, permissions, text};
+
+const PEERS: &str = "peers.pools=[{\"edge-a\":\"https://10.0.0.1:10268\",\"edge-b\":\"https://10.0.0.2:10268\"}]";
 
 /// A value at `a.b`, and what is refused about it.
 const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
@@ -45,6 +47,39 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
     (&["filters=[{\"name\":\"a\",\"modul\":\"a.wasm\"}]"], "/filters/0", "'modul'"),
     (&["operator.enable=true"], "/operator", "'enable'"),
     (&["operator.podAPIServer=\"169.254.20.10\""], "/operator/podAPIServer", "does not match pattern"),
+    (&["image.repository=\"\""], "/image/repository", "registry.example/weir"),
+    (
+        &["operator.enabled=true", "operator.image.repository=\"\""],
+        "/operator/image/repository",
+        "operator.enabled is true",
+    ),
+    (&["admin.address=\"localhost\""], "/admin/address", "does not match pattern"),
+    (&["podAddress=\"169.254.20\""], "/podAddress", "does not match pattern"),
+    (&["resources.limits.memory=\"many\""], "/resources/limits/memory", "does not match pattern"),
+    (&["extraArgs=[\"--a\\n--b\"]"], "/extraArgs/0", "does not match pattern"),
+    (
+        &["install=\"static-pod\"", "signaturePolicy.configMap=\"a\""],
+        "/signaturePolicy/configMap",
+        "install is not daemonset",
+    ),
+    (
+        &["signaturePolicy.configMap=\"a\"", "signaturePolicy.policies=[{\"prefix\":\"oci://\",\"allow\":true}]"],
+        "/signaturePolicy/policies",
+        "signaturePolicy.configMap has the policy",
+    ),
+    (&["install=\"systemd\"", "nodeCredential=true"], "/nodeCredential", "install is systemd"),
+    (&["install=\"systemd\"", PEERS], "/peers/pools", "install is systemd"),
+    (&["clientCA.enabled=false", PEERS], "/peers/pools", "clientCA.enabled is false"),
+    (&["peers.pools=[{\"a\":\"https://10.0.0.1\"}]"], "/peers/pools/0", "minProperties"),
+    (&["install=\"systemd\"", "extraEnv=[{\"name\":\"A\"}]"], "/extraEnv", "install is systemd"),
+    (&["install=\"systemd\"", "extraVolumes=[{\"name\":\"a\"}]"], "/extraVolumes", "install is systemd"),
+    (
+        &["install=\"systemd\"", "extraVolumeMounts=[{\"name\":\"a\",\"mountPath\":\"/a\"}]"],
+        "/extraVolumeMounts",
+        "install is systemd",
+    ),
+    (&["filterOverrides.endpoint={}"], "filterOverrides", "there is no filter endpoint, filters has servicetopology, "),
+    (&["filters=[{\"name\":\"a\"},{\"name\":\"a\"}]"], "filters", "there are two filters a"),
     (&["instal=\"systemd\""], "at ''", "'instal'"),
     (&["install=\"pod\""], "/install", "'static-pod'"),
 ];
@@ -56,7 +91,8 @@ fn values_that_contradict_each_other_are_refused_by_name() {
         let error = helm.manifest(values).expect_err("it is refused");
         assert!(error.contains(place) && error.contains(reason), "{values:?}: {error}");
     }
-    let error = helm.run(&["template", "weir", helm.chart().to_str().unwrap(), "--namespace", "edge"]).stderr;
+    let elsewhere = ["template", "weir", helm.chart().to_str().unwrap(), "--namespace", "edge"];
+    let error = helm.run(&[&elsewhere[..], &REQUIRED].concat()).stderr;
     assert!(String::from_utf8_lossy(&error).contains("clientCA.configMap"), "the CA is in another namespace");
 }
 
@@ -65,7 +101,8 @@ fn a_misspelt_filter_to_disable_is_refused_by_name() {
     let Some(helm) = Helm::new() else { return };
     let render = |set: &str| {
         let chart = helm.chart().to_str().unwrap();
-        helm.run(&["template", "weir", chart, "--namespace", "kube-system", "--set-json", set])
+        let set = ["template", "weir", chart, "--namespace", "kube-system", "--set-json", set];
+        helm.run(&[&set[..], &REQUIRED].concat())
     };
     let refused = render("disabledFilters=[\"servicetoplogy\"]");
     let error = String::from_utf8(refused.stderr).unwrap();
@@ -83,7 +120,7 @@ fn a_cluster_without_admission_policies_is_refused_the_operator() {
     let render = |kubernetes: &str, set: &str| {
         let chart = helm.chart().to_str().unwrap();
         let version = ["--kube-version", kubernetes, "--set-json", set];
-        helm.run(&[&["template", "weir", chart, "--namespace", "kube-system"][..], &version].concat())
+        helm.run(&[&["template", "weir", chart, "--namespace", "kube-system"][..], &REQUIRED, &version].concat())
     };
     let refused = render("1.29.9", "operator.enabled=true");
     let error = String::from_utf8(refused.stderr).unwrap();
@@ -97,16 +134,8 @@ fn lint_finds_nothing() {
     let Some(helm) = Helm::new() else { return };
     for install in ["daemonset", "static-pod", "systemd"] {
         let install = format!("install={install}");
-        let _ = helm.prints(&[
-            "lint",
-            "--strict",
-            "--quiet",
-            "--namespace",
-            "kube-system",
-            "--set",
-            &install,
-            helm.chart().to_str().unwrap(),
-        ]);
+        let lint = ["lint", "--strict", "--quiet", "--namespace", "kube-system", "--set", &install];
+        let _ = helm.prints(&[&lint[..], &REQUIRED, &[helm.chart().to_str().unwrap()]].concat());
     }
 }
 

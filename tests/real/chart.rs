@@ -1,13 +1,18 @@
 //! The Helm chart and a real API server: it takes every object, and a daemon with the arguments of the DaemonSet follows an
 //! installation from the manifests to the chart, an upgrade and a roll-back.
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use weir_tests::built;
-use weir_tests::chart::{Helm, object, tool};
+use weir_tests::chart::{Helm, REQUIRED, object, tool};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::plane::{Plane, skipped};
+
+use super::registry::{Product, Site};
 
 /// Runs kubectl as the administrator, with this input.
 fn kubectl(plane: &Plane, arguments: &[&str], input: &str) -> Output {
@@ -91,13 +96,52 @@ fn server_and_token(plane: &Plane) -> [String; 2] {
         .map(|text| text.as_str().unwrap().to_owned())
 }
 
-/// A daemon with the arguments and the environment of the DaemonSet in the cluster. Only paths and addresses are the test's own.
-fn deployed(plane: &Plane) -> Setup {
+/// The DaemonSet's volumes of ConfigMaps and Secrets as folders: where the pod has each, and where the test has it.
+fn mounted(plane: &Plane, pod: &Value, folder: &Path) -> Vec<(String, String)> {
+    let data = |kind: &str, name: &Value| -> Value {
+        let name = name.as_str().unwrap();
+        serde_json::from_str(&prints(plane, &["--namespace=kube-system", "get", kind, name, "--output=json"], ""))
+            .unwrap()
+    };
+    let mut mounts = Vec::new();
+    for volume in pod["volumes"].as_array().unwrap() {
+        let mut files = Vec::new();
+        if let Some(name) = volume["configMap"].get("name") {
+            for (key, text) in data("configmap", name)["data"].as_object().unwrap() {
+                files.push((key.clone(), text.as_str().unwrap().to_owned()));
+            }
+        }
+        for source in volume["projected"]["sources"].as_array().into_iter().flatten() {
+            let (name, item) = (&source["secret"]["name"], &source["secret"]["items"][0]);
+            let packed = data("secret", name)["data"][item["key"].as_str().unwrap()].as_str().unwrap().to_owned();
+            let text = String::from_utf8(STANDARD.decode(packed).unwrap()).unwrap();
+            files.push((item["path"].as_str().unwrap().to_owned(), text));
+        }
+        let mount = pod["containers"][0]["volumeMounts"].as_array().unwrap().iter();
+        let inside =
+            mount.clone().find(|mount| mount["name"] == volume["name"]).unwrap()["mountPath"].as_str().unwrap();
+        let outside = folder.join(volume["name"].as_str().unwrap());
+        std::fs::create_dir_all(&outside).unwrap();
+        let outside = outside.display().to_string();
+        for (name, text) in files {
+            std::fs::write(format!("{outside}/{name}"), text.replace(&format!("{inside}/"), &format!("{outside}/")))
+                .unwrap();
+        }
+        mounts.push((format!("{inside}/"), format!("{outside}/")));
+    }
+    mounts
+}
+
+/// A daemon with the arguments, the environment and the files of the DaemonSet in the cluster. Only paths and addresses are the
+/// test's own.
+fn deployed(plane: &Plane, folder: &Path) -> Setup {
     let get = |kind: &str, name: &str| -> Value {
         let text = prints(plane, &["--namespace=kube-system", "get", kind, name, "--output=json"], "");
         serde_json::from_str(&text).unwrap()
     };
-    let container = get("daemonset", "weir")["spec"]["template"]["spec"]["containers"][0].clone();
+    let pod = get("daemonset", "weir")["spec"]["template"]["spec"].clone();
+    let mounts = mounted(plane, &pod, folder);
+    let container = &pod["containers"][0];
     let own = |path: std::path::PathBuf| path.display().to_string();
     let account = "/var/run/secrets/kubernetes.io/serviceaccount";
     let mut arguments = Vec::new();
@@ -111,7 +155,9 @@ fn deployed(plane: &Plane) -> Setup {
             ("--client-ca-file", "/client-ca/client-ca.crt") => own(plane.ca()),
             ("--modules-dir", "/modules") => own(built::modules()),
             ("--cache-dir", "/var/lib/weir/cache") | ("--cache-key-dir", "/var/lib/weir") => continue,
-            (_, value) => value.to_owned(),
+            (_, value) => {
+                mounts.iter().fold(value.to_owned(), |value, (inside, outside)| value.replace(inside, outside))
+            }
         };
         arguments.push((flag.to_owned(), value));
     }
@@ -149,19 +195,22 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     let older = helm.copy("0.0.9");
     let older = older.to_str().unwrap();
     let one = "filters=[{\"name\":\"discardcloudservice\"}]";
-    let refused = helm.run(&[&["install", "weir", older, "--set-json", &servers][..], &system].concat());
+    let refused = helm.run(&[&["install", "weir", older][..], &REQUIRED, &["--set-json", &servers], &system].concat());
     assert!(!refused.status.success(), "what kubectl has applied is not Helm's");
-    let _ = release(&["install", "weir", older, "--take-ownership", "--set-json", &servers, "--set-json", one]);
+    let _ = release(
+        &[&["install", "weir", older, "--take-ownership"][..], &REQUIRED, &["--set-json", &servers, "--set-json", one]]
+            .concat(),
+    );
     assert_eq!(image(), "weir:0.0.9");
-    let cache = tempfile::tempdir().unwrap();
+    let (cache, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let directory = cache.path().display().to_string();
-    let weir = deployed(&plane).flag("--cache-dir", &directory).start_ready().await;
+    let weir = deployed(&plane, files.path()).flag("--cache-dir", &directory).start_ready().await;
     assert_eq!(filters(&weir).await, ["discardcloudservice"]);
 
     let from = weir.log_length();
     let chart = helm.chart().to_str().unwrap();
     let with_operator = ["--set-json", &servers, "--set-json", "operator.enabled=true"];
-    let _ = release(&[&["upgrade", "weir", chart, "--reset-values"][..], &with_operator].concat());
+    let _ = release(&[&["upgrade", "weir", chart, "--reset-values"][..], &REQUIRED, &with_operator].concat());
     let _ = prints(&plane, &["--namespace=weir-operator", "get", "deployment", "weir-operator"], "");
     assert_eq!(image(), format!("weir:{}", env!("CARGO_PKG_VERSION")));
     let _ = weir.logged_after(from, "filter set activated").await;
@@ -170,7 +219,7 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     assert!(!weir.log_text().contains("forbidden"), "the permissions came with them: {}", weir.log_text());
     // The pod is replaced: the next daemon has the arguments of the new version, and the cache of its predecessor.
     weir.kill().await;
-    let weir = deployed(&plane).flag("--cache-dir", &directory).start_ready().await;
+    let weir = deployed(&plane, files.path()).flag("--cache-dir", &directory).start_ready().await;
     assert_eq!(filters(&weir).await, all);
 
     let from = weir.log_length();
@@ -189,4 +238,50 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     );
     // Users' YurtIngresses stay, and with them what only the operator deletes.
     let _ = prints(&plane, &["get", "crd/yurtingresses.apps.openyurt.io", "namespace/ingress-nginx"], "");
+}
+
+/// A release whose values name a registry, a pull secret and a key: a signed module of a registry with a login runs, and one
+/// without a signature does not.
+#[tokio::test]
+async fn a_signed_module_of_a_registry_with_a_login_runs_by_values_alone() {
+    let Some(helm) = Helm::new().filter(|_| has_kubectl()) else { return };
+    let (Some(plane), Some(site)) = (Plane::own(), Site::new(Product::Distribution).await) else { return };
+    site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "right"]).await;
+    let (signed, unsigned) = (site.push("discardcloudservice").await, site.push("nodeportisolation").await);
+    site.sign(&signed, "right.key", true).await;
+    let login = std::fs::read_to_string(site.path("config.json")).unwrap();
+    // The registry's comes second: of several pull secrets each is for its own registry.
+    let others = json!({"auths": {"registry.example": {"auth": STANDARD.encode("a:b")}}}).to_string();
+    for (name, login) in [("other-login", &others), ("registry-login", &login)] {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+            "metadata": {"name": name, "namespace": "kube-system"}, "data": {".dockerconfigjson": STANDARD.encode(login)},
+        });
+        let _ = prints(&plane, &["apply", "--filename", "-"], &secret.to_string());
+    }
+    let text = |name: &str| std::fs::read_to_string(site.path(name)).unwrap();
+    let [url, _] = server_and_token(&plane);
+    let values = json!({
+        "servers": [url],
+        "filters": [{"name": "services", "module": signed, "match": ["*/services"]}],
+        "disabledFilters": [],
+        "registries": {
+            "hosts": [{"host": site.host, "ca": text("ca.pem")}],
+            "pullSecrets": [{"name": "other-login"}, {"name": "registry-login"}],
+        },
+        "signaturePolicy": {"policies": [{"prefix": "oci://", "require": [text("right.pub")]}]},
+    });
+    let file = site.path("values.json");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let kubeconfig = plane.kubeconfig("admin").display().to_string();
+    let chart = helm.chart().to_str().unwrap();
+    let common = ["--namespace", "kube-system", "--kubeconfig", &kubeconfig, "--values", file.to_str().unwrap()];
+    let _ = helm.prints(&[&["install", "weir", chart][..], &REQUIRED[..2], &common].concat());
+    let files = tempfile::tempdir().unwrap();
+    let weir = deployed(&plane, files.path()).start_ready().await;
+    assert_eq!(filters(&weir).await, ["services"]);
+    let next = format!("filters=[{}]", json!({"name": "services", "module": unsigned, "match": ["*/services"]}));
+    let _ = helm.prints(&[&["upgrade", "weir", chart, "--set-json", &next][..], &REQUIRED[..2], &common].concat());
+    let (_, refused) = weir.logged_after(0, "configuration refused").await;
+    assert!(refused.to_string().contains("unsigned"), "{refused}");
 }

@@ -23,7 +23,7 @@ const PASSWORD: &str = "node:$2b$04$o0eIb9/O3MgLbLg7Bamq4ukIO.iQEC.g7u12JszcXjOl
 const NAME: &str = "team/services";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Product {
+pub(super) enum Product {
     /// It answers everybody whom it does not know with 401 and a challenge.
     Distribution,
     /// Anybody may read the repositories under `open/`. So `/v2/` is open, and what is closed gets 403, without a challenge.
@@ -31,11 +31,11 @@ enum Product {
 }
 
 /// A registry with files of its own.
-struct Site {
+pub(super) struct Site {
     product: Product,
     folder: tempfile::TempDir,
     process: Option<Child>,
-    host: String,
+    pub(super) host: String,
 }
 
 fn program(name: &str) -> Option<PathBuf> {
@@ -49,7 +49,7 @@ fn program(name: &str) -> Option<PathBuf> {
 
 impl Site {
     /// `None` if the programs are not built.
-    async fn new(product: Product) -> Option<Self> {
+    pub(super) async fn new(product: Product) -> Option<Self> {
         for name in ["registry", "zot", "cosign", "oras"] {
             program(name)?;
         }
@@ -143,7 +143,7 @@ impl Site {
         self.process.take().unwrap().kill().await.unwrap();
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -172,20 +172,20 @@ impl Site {
         said
     }
 
-    async fn tool(&self, name: &str, arguments: &[&str]) -> String {
+    pub(super) async fn tool(&self, name: &str, arguments: &[&str]) -> String {
         let (said, good) = self.run(program(name).unwrap(), arguments).await;
         assert!(good, "{name} {arguments:?}: {said}");
         said
     }
 
-    async fn push(&self, module: &str) -> String {
+    pub(super) async fn push(&self, module: &str) -> String {
         let path = built::module(module).display().to_string();
         let said = self.weir(&["push", &path, &format!("{}:1", self.name())]).await;
         said.lines().find_map(|line| line.trim().strip_prefix("module: ")).unwrap().to_owned()
     }
 
     /// Signs with a key pair, and nothing in public logs. `bundle`: the newer format.
-    async fn sign(&self, reference: &str, key: &str, bundle: bool) {
+    pub(super) async fn sign(&self, reference: &str, key: &str, bundle: bool) {
         let reference = reference.trim_start_matches("oci://");
         let key = self.path(key).display().to_string();
         let ca = self.path("ca.pem").display().to_string();

@@ -40,6 +40,16 @@ pub fn text(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The values without which the chart renders nothing.
+pub const REQUIRED: [&str; 6] = [
+    "--set-json",
+    "image.repository=\"weir\"",
+    "--set-json",
+    "servers=[\"https://apiserver.example.internal:6443\"]",
+    "--set-json",
+    "operator.image.repository=\"weir-operator\"",
+];
+
 impl Helm {
     /// Helm with the chart of this repository; `None` if Helm is not built.
     ///
@@ -97,6 +107,7 @@ impl Helm {
     /// What Helm says is wrong.
     pub fn manifest(&self, values: &[&str]) -> Result<String, String> {
         let mut arguments = vec!["template", "weir", self.chart.to_str().unwrap(), "--namespace", "kube-system"];
+        arguments.extend(REQUIRED);
         arguments.extend(values.iter().flat_map(|value| ["--set-json", value]));
         let output = self.run(&arguments);
         if output.status.success() {

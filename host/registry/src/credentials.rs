@@ -111,6 +111,15 @@ impl Credentials {
         })
     }
 
+    /// Adds those of another file. Of entries that are alike the first counts.
+    pub fn add(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+        self.credentials_store = self.credentials_store.take().or(other.credentials_store);
+        for (host, helper) in other.credential_helpers {
+            self.credential_helpers.entry(host).or_insert(helper);
+        }
+    }
+
     /// Returns the credential of a repository: of the entries that match, that without a wildcard, then that with the longest
     /// path. Kubelet tries them all in this order. The others are named in what is not used.
     #[must_use]

@@ -214,8 +214,9 @@ pub(super) struct ServeFlags {
     /// CA bundle for client certificates on the HTTPS port. Without it, Weir requests no client certificates
     #[arg(long, env = "WEIR_CLIENT_CA_FILE", value_name = "FILE")]
     pub(super) client_ca_file: Option<PathBuf>,
-    /// Other Weirs of the pool, which fill each other's caches over mTLS: the HTTPS port of each by its node. The list may name this node, too
-    #[arg(long, env = "WEIR_PEER", value_name = "NODE=URL[,…]", value_delimiter = ',')]
+    /// Other Weirs of the pool, which fill each other's caches over mTLS: the HTTPS port of each by its node. A list that names this node,
+    /// too, is the same on all nodes of the pool; the flag may be repeated for several pools, and the list that names this node counts
+    #[arg(long, env = "WEIR_PEER", value_name = "NODE=URL[,…]")]
     pub(super) peer: Vec<String>,
     /// CA bundle of the peers' serving certificates [default: the one of --node-kubeconfig]
     #[arg(long, env = "WEIR_PEER_CA_FILE", value_name = "FILE")]
@@ -226,7 +227,7 @@ pub(super) struct ServeFlags {
     /// Bytes a second that this node relays for peers that cannot reach an API server themselves; 0 relays nothing, and uses no peer as a relay
     #[arg(long, env = "WEIR_RELAY_RATE", value_name = "BYTES", default_value = "1Mi")]
     pub(super) relay_rate: String,
-    /// Address of the HTTPS port [default: --pod-address, else --bind-address]
+    /// Address of the HTTPS port [default: all addresses if --peer names this node, --pod-address, else --bind-address]
     #[arg(long, env = "WEIR_SECURE_BIND_ADDRESS", value_name = "IP")]
     pub(super) secure_bind_address: Option<IpAddr>,
     /// Address at which pods of this node reach the HTTPS port

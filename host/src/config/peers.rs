@@ -1,10 +1,12 @@
 //! Validates the flags that name the other Weirs of the pool.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use http::Uri;
 use weir_upstream::ServerSource;
 
 use super::flags::ServeFlags;
-use super::secure::SecureConfig;
 
 /// The path below which a Weir serves its peers.
 pub const PEER_PATH: &str = "/peer";
@@ -12,49 +14,65 @@ pub const PEER_PATH: &str = "/peer";
 /// The Weirs of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeersConfig {
-    /// Their nodes, and from where each is read. The list may be the same on all nodes.
-    peers: Vec<(String, ServerSource)>,
+    /// The host at which the others reach this Weir; `None` if no list names this node.
+    pub(crate) own_host: Option<String>,
+    /// The nodes of the others, and from where each is read.
+    pub(crate) others: Vec<(String, ServerSource)>,
 }
 
 impl PeersConfig {
-    /// The others than that of this node.
-    pub(crate) fn others<'a>(&'a self, own: &'a str) -> impl Iterator<Item = &'a (String, ServerSource)> {
-        self.peers.iter().filter(move |(node, _)| node != own)
-    }
-
-    /// Returns none without `--peer`.
-    pub(super) fn from_flags(
-        flags: &ServeFlags,
-        secure: Option<&SecureConfig>,
-        errors: &mut Vec<String>,
-    ) -> Option<Self> {
+    /// Returns none without `--peer`. Of several lists that of this node counts.
+    pub(super) fn from_flags(flags: &ServeFlags, node: Option<&str>, errors: &mut Vec<String>) -> Option<Self> {
         if flags.peer.is_empty() {
             if flags.peer_ca_file.is_some() {
                 errors.push("--peer-ca-file: needs --peer".to_owned());
             }
             return None;
         }
-        if secure.is_none_or(|secure| secure.client_ca.is_none()) {
+        if flags.client_ca_file.is_none() {
             errors.push("--peer: needs --client-ca-file, by which peers are recognized".to_owned());
         }
         let Some(kubeconfig) = &flags.node_kubeconfig else {
             errors.push("--peer: needs --node-kubeconfig, whose client certificate peers recognize".to_owned());
             return None;
         };
-        let mut peers: Vec<(String, ServerSource)> = Vec::new();
-        for text in &flags.peer {
-            let Some((node, url)) = peer(text) else {
-                errors.push(format!("--peer: {text:?} is not NODE=URL, e.g. edge-a=https://10.0.0.1:10268"));
-                continue;
-            };
-            if peers.iter().any(|(other, _)| *other == node) {
-                errors.push(format!("--peer: node {node} is given twice"));
+        let pools: Vec<_> = flags.peer.iter().map(|list| pool(list, errors)).collect();
+        let mut nodes = BTreeSet::new();
+        for (name, _) in pools.iter().flatten() {
+            if !nodes.insert(name) {
+                errors.push(format!("--peer: node {name} is given twice"));
             }
-            let (kubeconfig, certificate_authority) = (kubeconfig.clone(), flags.peer_ca_file.clone());
-            peers.push((node, ServerSource::Peer { url, kubeconfig, certificate_authority }));
         }
-        (!peers.is_empty()).then_some(Self { peers })
+        let is_own = |(name, _): &&(String, Uri)| Some(name.as_str()) == node;
+        let chosen = match pools.as_slice() {
+            [only] => only.as_slice(),
+            several => several.iter().find(|pool| pool.iter().any(|peer| is_own(&peer))).map_or(&[][..], Vec::as_slice),
+        };
+        let own_host = chosen.iter().find(is_own).and_then(|(_, url)| url.host()).map(host_name);
+        let others = chosen.iter().filter(|peer| !is_own(peer)).map(|(name, url)| {
+            let (kubeconfig, certificate_authority) = (kubeconfig.clone(), flags.peer_ca_file.clone());
+            (name.clone(), ServerSource::Peer { url: url.clone(), kubeconfig, certificate_authority })
+        });
+        Some(Self { own_host, others: others.collect() })
     }
+}
+
+/// A host as certificates have it: an IPv6 address without brackets, in its short form.
+fn host_name(host: &str) -> String {
+    let host = host.trim_matches(['[', ']']);
+    host.parse::<IpAddr>().map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
+}
+
+/// Parses the list of one pool.
+fn pool(list: &str, errors: &mut Vec<String>) -> Vec<(String, Uri)> {
+    let mut peers = Vec::new();
+    for text in list.split(',') {
+        match peer(text) {
+            Some(peer) => peers.push(peer),
+            None => errors.push(format!("--peer: {text:?} is not NODE=URL, e.g. edge-a=https://10.0.0.1:10268")),
+        }
+    }
+    peers
 }
 
 /// Parses `NODE=URL`, and adds the path for peers.
@@ -71,6 +89,8 @@ fn peer(text: &str) -> Option<(String, Uri)> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
     use super::*;
 
     #[test]
@@ -89,5 +109,32 @@ mod tests {
         ] {
             assert!(peer(text).is_none(), "{text}");
         }
+    }
+
+    /// What a node uses of `--peer`: its own host, and the others' nodes.
+    fn chosen(node: &str, lists: &[&str]) -> Result<(Option<String>, Vec<String>), Vec<String>> {
+        let files = ["--client-ca-file=ca", "--node-kubeconfig=kubelet.conf"].map(str::to_owned);
+        let lists = lists.iter().map(|list| format!("--peer={list}"));
+        let command = ServeFlags::augment_args(clap::Command::new("serve").no_binary_name(true));
+        let flags = ServeFlags::from_arg_matches(&command.get_matches_from(files.into_iter().chain(lists))).unwrap();
+        let mut errors = Vec::new();
+        let peers = PeersConfig::from_flags(&flags, Some(node), &mut errors);
+        let Some(peers) = peers.filter(|_| errors.is_empty()) else { return Err(errors) };
+        Ok((peers.own_host, peers.others.into_iter().map(|(node, _)| node).collect()))
+    }
+
+    #[test]
+    fn of_several_lists_that_of_the_node_counts() {
+        let one = "a=https://10.0.0.1:10268,b=https://[fd00:0::2]:10268";
+        let other = "c=https://10.1.0.1:10268,d=https://D.example:10268";
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(chosen("a", &[one]), Ok((Some("10.0.0.1".to_owned()), names(&["b"]))));
+        assert_eq!(chosen("b", &[one, other]), Ok((Some("fd00::2".to_owned()), names(&["a"]))));
+        assert_eq!(chosen("d", &[one, other]), Ok((Some("d.example".to_owned()), names(&["c"]))));
+        // One list need not name the node. Of several it is not known which is meant.
+        assert_eq!(chosen("x", &[one]), Ok((None, names(&["a", "b"]))));
+        assert_eq!(chosen("x", &[one, other]), Ok((None, Vec::new())));
+        let twice = chosen("a", &[one, "c=https://10.1.0.1:10268,a=https://10.0.0.3:10268"]);
+        assert_eq!(twice, Err(names(&["--peer: node a is given twice"])));
     }
 }

@@ -11,9 +11,9 @@ pub struct RegistryFlags {
     /// Mirrors, certificate authorities and plain HTTP of registries, as YAML
     #[arg(long, env = "WEIR_REGISTRIES", value_name = "FILE")]
     pub registries: Option<PathBuf>,
-    /// Credentials of registries, in the format of docker's config.json. Weir reads it again for each pull
-    #[arg(long, env = "WEIR_REGISTRY_AUTH", value_name = "FILE")]
-    pub registry_auth: Option<PathBuf>,
+    /// Credentials of registries, in the format of docker's config.json or of a pull secret. Weir reads them again for each pull
+    #[arg(long, env = "WEIR_REGISTRY_AUTH", value_name = "FILE[,FILE…]", value_delimiter = ',')]
+    pub registry_auth: Vec<PathBuf>,
 }
 
 /// How registries are reached, and what is trusted.
@@ -30,6 +30,7 @@ pub struct TrustFlags {
 impl TrustFlags {
     /// The files that are there, for those who watch them.
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.registries.registries, &self.registries.registry_auth, &self.signature_policy].into_iter().flatten()
+        let single = [&self.registries.registries, &self.signature_policy].into_iter().flatten();
+        single.chain(&self.registries.registry_auth)
     }
 }

@@ -1,9 +1,10 @@
 //! Validates the flags of the HTTPS port and of the address for pods.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::flags::ServeFlags;
+use super::peers::PeersConfig;
 
 /// The HTTPS port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +47,11 @@ const LONGEST_INTERFACE: usize = 15;
 
 impl SecureConfig {
     /// Returns none if no flag asks for the port.
-    pub(super) fn from_flags(flags: &ServeFlags, errors: &mut Vec<String>) -> Option<Self> {
+    pub(super) fn from_flags(
+        flags: &ServeFlags,
+        peers: Option<&PeersConfig>,
+        errors: &mut Vec<String>,
+    ) -> Option<Self> {
         let certificate = match (&flags.tls_cert_file, &flags.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 ServingCertificate::Files { certificate: certificate.clone(), key: key.clone() }
@@ -70,7 +75,11 @@ impl SecureConfig {
                 return None;
             }
         };
-        let address = flags.secure_bind_address.or(flags.pod_address).unwrap_or(flags.bind_address);
+        let for_peers = peers.and_then(|peers| peers.own_host.as_deref()).map(|host| match host.parse() {
+            Ok(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+            _ => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        });
+        let address = flags.secure_bind_address.or(for_peers).or(flags.pod_address).unwrap_or(flags.bind_address);
         let address = SocketAddr::new(address, flags.secure_port);
         Some(Self { address, certificate, client_ca: flags.client_ca_file.clone() })
     }

@@ -169,9 +169,7 @@ impl ServeConfig {
     pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut errors = Vec::new();
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
-        let secure = SecureConfig::from_flags(&flags, &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
-        let peers = PeersConfig::from_flags(&flags, secure.as_ref(), &mut errors);
         let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let resend = Resend::from_flag(&flags.resend, &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
@@ -197,6 +195,8 @@ impl ServeConfig {
                 None
             }
         };
+        let peers = PeersConfig::from_flags(&flags, node_name.as_deref(), &mut errors);
+        let secure = SecureConfig::from_flags(&flags, peers.as_ref(), &mut errors);
         if !flags.bind_address.is_loopback() && !flags.allow_remote_plaintext {
             errors.push(format!(
                 "--bind-address: {} is not a loopback address: this needs --allow-remote-plaintext",

@@ -171,12 +171,13 @@ impl Modules {
     pub(crate) async fn registries(&self) -> Result<(Registries, Credentials), String> {
         let registries = self.settings("--registries", self.trust.registries.registries.as_deref()).await?;
         let registries = registries.as_deref().map(Registries::parse).transpose();
-        let credentials = self.settings("--registry-auth", self.trust.registries.registry_auth.as_deref()).await?;
-        let credentials = credentials.as_deref().map(Credentials::parse).transpose();
-        Ok((
-            registries.map_err(|error| format!("--registries: {error}"))?.unwrap_or_default(),
-            credentials.map_err(|error| format!("--registry-auth: {error}"))?.unwrap_or_default(),
-        ))
+        let mut credentials = Credentials::default();
+        for path in &self.trust.registries.registry_auth {
+            let Some(text) = self.settings("--registry-auth", Some(path)).await? else { continue };
+            let parsed = Credentials::parse(&text);
+            credentials.add(parsed.map_err(|error| format!("--registry-auth {}: {error}", path.display()))?);
+        }
+        Ok((registries.map_err(|error| format!("--registries: {error}"))?.unwrap_or_default(), credentials))
     }
 }
 

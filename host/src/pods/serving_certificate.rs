@@ -6,7 +6,6 @@
 //! Memory: one certificate with its key.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -37,7 +36,8 @@ const REJECTED_MAX: Duration = Duration::from_secs(3600);
 /// The task that provides the HTTPS port with a certificate.
 pub struct CertificateManager {
     requester: CertificateRequester,
-    address: IpAddr,
+    /// The pod address, and the host at which peers reach this Weir.
+    hosts: Vec<String>,
     store: CertStore,
     tls: Arc<ServerTls>,
     upstream: Arc<Upstream>,
@@ -53,11 +53,12 @@ struct InUse {
 }
 
 impl CertificateManager {
-    /// Creates the task without starting it. It requests certificates for `node` with this client.
+    /// Creates the task without starting it. It requests certificates for `node` with this client. They are for the Service
+    /// `kubernetes` and these hosts.
     #[must_use]
-    pub fn new(upstream: Arc<Upstream>, node: &str, address: IpAddr, cache: &Path, tls: Arc<ServerTls>) -> Self {
+    pub fn new(upstream: Arc<Upstream>, node: &str, hosts: Vec<String>, cache: &Path, tls: Arc<ServerTls>) -> Self {
         let requester = CertificateRequester { client: upstream.node_client(), node: node.to_owned() };
-        Self { requester, address, store: CertStore::new(cache, node), tls, upstream }
+        Self { requester, hosts, store: CertStore::new(cache, node), tls, upstream }
     }
 
     /// Runs until it is cancelled. Cancel safe: an open request is resumed after a restart.
@@ -103,7 +104,7 @@ impl CertificateManager {
             (Err(_), Some(in_use)) if in_use.renew_at > clock::now() => return Ok(jitter(CHECK_RETRY)),
             (Err(error), _) => return Err(error),
         };
-        names.insert(self.address.to_string());
+        names.extend(self.hosts.iter().cloned());
         let roots = self.upstream.roots();
         let is_trusted = in_use.as_mut().is_none_or(|in_use| in_use.is_trusted(roots.as_deref()));
         if !is_trusted {

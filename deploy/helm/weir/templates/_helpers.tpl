@@ -1,15 +1,21 @@
 {{- define "weir.labels" -}}
 app.kubernetes.io/name: weir
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- include "weir.sharedLabels" . }}
 {{- end }}
 
 {{- define "weir.operatorLabels" -}}
 app.kubernetes.io/name: weir-operator
+{{- include "weir.sharedLabels" . }}
+{{- end }}
+
+{{- define "weir.sharedLabels" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "weir.image" -}}
@@ -60,6 +66,72 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.podAddress .Values.podInterface }}true{{ end }}
 {{- end }}
 
+{{/* Where the container or the unit finds how registries are reached, and the signature policy. */}}
+{{- define "weir.trustFolder" -}}
+{{- if eq .Values.install "daemonset" }}/trust{{ else }}/etc/weir{{ end }}
+{{- end }}
+
+{{/* The files of that folder, as data of a ConfigMap. */}}
+{{- define "weir.trustFiles" -}}
+{{- $hosts := list }}
+{{- range $index, $entry := .Values.registries.hosts }}
+{{- if .ca }}
+{{- $hosts = append $hosts (merge (dict "caFile" (printf "%s/registry-%d.crt" (include "weir.trustFolder" $) $index)) (omit . "ca")) }}
+registry-{{ $index }}.crt: {{ .ca | quote }}
+{{- else }}
+{{- $hosts = append $hosts . }}
+{{- end }}
+{{- end }}
+{{- with $hosts }}
+registries.yaml: |
+  registries: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- with .Values.signaturePolicy.policies }}
+signature-policy.yaml: |
+  policies: {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{/* The files of the pull secrets, as --registry-auth takes them. */}}
+{{- define "weir.logins" -}}
+{{- $folder := get (dict "daemonset" "/registry-auth" "systemd" "%d") .Values.install | default "/etc/weir" }}
+{{- $paths := list }}
+{{- range .Values.registries.pullSecrets }}
+{{- $paths = append $paths (printf "%s/%s.json" $folder .name) }}
+{{- end }}
+{{- join "," $paths }}
+{{- end }}
+
+{{/* The filters with what is overridden, as a JSON list. */}}
+{{- define "weir.filters" -}}
+{{- $filters := list }}
+{{- $names := list }}
+{{- range .Values.filters }}
+{{- if has .name $names }}
+{{- fail (printf "filters: there are two filters %s" .name) }}
+{{- end }}
+{{- $names = append $names .name }}
+{{- $filters = append $filters (mergeOverwrite (deepCopy .) (get $.Values.filterOverrides .name | default dict)) }}
+{{- end }}
+{{- range $name, $_ := .Values.filterOverrides }}
+{{- if not (has $name $names) }}
+{{- fail (printf "filterOverrides: there is no filter %s, filters has %s" $name (join ", " $names)) }}
+{{- end }}
+{{- end }}
+{{- $filters | toJson }}
+{{- end }}
+
+{{/* A word of a command line of systemd. */}}
+{{- define "weir.unitWord" -}}
+{{- $word := . | replace "\\" "\\\\" | replace "\"" "\\\"" | replace "%" "%%" | replace "$" "$$" }}
+{{- if regexMatch "^[A-Za-z0-9_./:=,@%+-]+$" $word }}{{ $word }}{{ else }}"{{ $word }}"{{ end }}
+{{- end }}
+
+{{/* Whether the DaemonSet has the credential of its node. */}}
+{{- define "weir.hasNodeCredential" -}}
+{{- if or .Values.nodeCredential .Values.peers.pools }}true{{ end }}
+{{- end }}
+
 {{/* The flags that all ways to run the daemon have in common, one a line. */}}
 {{- define "weir.flags" -}}
 {{- with .Values.podAddress }}
@@ -77,6 +149,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- if ne .Values.admin.address "127.0.0.1" }}
 --admin-address={{ .Values.admin.address }}
+{{- end }}
+{{- $files := include "weir.trustFolder" . }}
+{{- if .Values.registries.hosts }}
+--registries={{ $files }}/registries.yaml
+{{- end }}
+{{- if ne .Values.install "systemd" }}
+{{- with include "weir.logins" . }}
+--registry-auth={{ . }}
+{{- end }}
+{{- end }}
+{{- if .Values.signaturePolicy.configMap }}
+--signature-policy=/signature-policy/signature-policy.yaml
+{{- else if .Values.signaturePolicy.policies }}
+--signature-policy={{ $files }}/signature-policy.yaml
+{{- end }}
+{{- range .Values.peers.pools }}
+{{- $peers := list }}
+{{- range $node, $url := . }}
+{{- $peers = append $peers (printf "%s=%s" $node $url) }}
+{{- end }}
+--peer={{ join "," $peers }}
+{{- end }}
+{{- if ne .Values.nodeCondition "auto" }}
+--node-condition={{ .Values.nodeCondition }}
 {{- end }}
 --log-format=json
 {{- range .Values.extraArgs }}
@@ -96,12 +192,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.clientCA.enabled }}
 - --client-ca-file=/client-ca/client-ca.crt
 {{- end }}
+{{- if include "weir.hasNodeCredential" . }}
+- --node-kubeconfig=/etc/kubernetes/kubelet.conf
+{{- end }}
 {{- if .Values.servingCertificate.secretName }}
 - --tls-cert-file=/tls/tls.crt
 - --tls-private-key-file=/tls/tls.key
 {{- end }}
 {{- range splitList "\n" (include "weir.flags" . | trim) }}
-- {{ . }}
+- {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -117,7 +216,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - --client-ca-file=/etc/kubernetes/pki/ca.crt
 {{- end }}
 {{- range splitList "\n" (include "weir.flags" . | trim) }}
-- {{ . }}
+- {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -164,7 +263,7 @@ others as their entry says. */}}
 {{- define "weir.lookups" -}}
 {{- $bundled := .Files.Get "files/lookups.yaml" | fromYaml }}
 {{- $lookups := .Values.lookups }}
-{{- range $filter := .Values.filters }}
+{{- range $filter := include "weir.filters" . | fromJsonArray }}
 {{- if not (has $filter.name $.Values.disabledFilters) }}
 {{- with get $bundled ($filter.module | default (printf "%s.wasm" $filter.name)) }}
 {{- $lookups = concat $lookups (.lookups | default list) }}

@@ -9,11 +9,11 @@ metadata:
   labels: {app.kubernetes.io/name: weir}
 spec:
   hostNetwork: true
-  priorityClassName: {{ .Values.priorityClassName }}
+  priorityClassName: {{ .Values.priorityClassName | quote }}
   securityContext: {{- include "weir.podSecurity" . | nindent 4 }}
   containers:
     - name: weir
-      image: {{ include "weir.image" . }}
+      image: {{ include "weir.image" . | quote }}
 {{- with .Values.image.pullPolicy }}
       imagePullPolicy: {{ . }}
 {{- end }}
@@ -21,11 +21,14 @@ spec:
       env:
         - name: NODE_NAME
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- with .Values.extraEnv }}
+{{- toYaml . | nindent 8 }}
+{{- end }}
       ports:
         - {name: http, containerPort: 10261, hostPort: 10261, hostIP: 127.0.0.1}
         - {name: admin, containerPort: 10267, hostPort: 10267, hostIP: {{ .Values.admin.address | quote }}}
       livenessProbe:
-        httpGet: {host: {{ include "weir.probeHost" . }}, port: admin, path: /livez}
+        httpGet: {host: {{ include "weir.probeHost" . | quote }}, port: admin, path: /livez}
       resources: {{- toYaml .Values.resources | nindent 8 }}
       securityContext: {{- include "weir.containerSecurity" . | nindent 8 }}
       volumeMounts:
@@ -35,13 +38,16 @@ spec:
         - {name: kubelet-conf, mountPath: /etc/kubernetes/kubelet.conf, readOnly: true}
         - {name: ca, mountPath: /etc/kubernetes/pki/ca.crt, readOnly: true}
         - {name: kubelet-pki, mountPath: /var/lib/kubelet/pki, readOnly: true}
+{{- with .Values.extraVolumeMounts }}
+{{- toYaml . | nindent 8 }}
+{{- end }}
   volumes:
     # A replaced pod serves at once, also without the API server. Weir trusts what it reads here.
     - name: cache
-      hostPath: {path: {{ .Values.cache.hostPath }}, type: DirectoryOrCreate}
+      hostPath: {path: {{ .Values.cache.hostPath | quote }}, type: DirectoryOrCreate}
     # Where earlier versions had the cache. The first start copies it; a day later it goes.
     - name: former-cache
-      hostPath: {path: {{ .Values.cache.formerHostPath }}, type: DirectoryOrCreate}
+      hostPath: {path: {{ .Values.cache.formerHostPath | quote }}, type: DirectoryOrCreate}
     - name: config
       hostPath: {path: /etc/weir, type: Directory}
     - name: kubelet-conf
@@ -51,6 +57,9 @@ spec:
     # The certificate that kubelet.conf names; kubelet replaces it there when it rotates.
     - name: kubelet-pki
       hostPath: {path: /var/lib/kubelet/pki, type: Directory}
+{{- with .Values.extraVolumes }}
+{{- toYaml . | nindent 4 }}
+{{- end }}
 {{- end }}
 
 {{/* The arguments of the unit, one a line with a continuation. */}}
@@ -73,7 +82,13 @@ ExecStart=/usr/local/bin/weir serve \
 {{- if .Values.clientCA.enabled }}
     --client-ca-file=%d/client-ca.crt \
 {{- end }}
-{{- $flags := splitList "\n" (include "weir.flags" . | trim) }}
+{{- with include "weir.logins" . }}
+    --registry-auth={{ . }} \
+{{- end }}
+{{- $flags := list }}
+{{- range splitList "\n" (include "weir.flags" . | trim) }}
+{{- $flags = append $flags (include "weir.unitWord" .) }}
+{{- end }}
     {{ join " \\\n    " $flags }}
 # The name of the Node: %H is the host name. WEIR_NODE_NAME in weir.env goes before it.
 Environment=WEIR_NODE_NAME={{ .Values.systemd.nodeName }}
@@ -91,7 +106,13 @@ LoadCredential=kubeconfig:/etc/weir/kubeconfig
 {{- if .Values.clientCA.enabled }}
 LoadCredential=client-ca.crt:/etc/kubernetes/pki/ca.crt
 {{- end }}
-MemoryMax={{ (.Values.resources.limits | default dict).memory | default "512Mi" | trimSuffix "i" }}
+{{- range .Values.registries.pullSecrets }}
+# What .dockerconfigjson of the Secret {{ .name }} has.
+LoadCredential={{ .name }}.json:/etc/weir/{{ .name }}.json
+{{- end }}
+{{- with (.Values.resources.limits | default dict).memory | default "512Mi" }}
+MemoryMax={{ if kindIs "string" . }}{{ trimSuffix "i" . }}{{ else }}{{ int64 . }}{{ end }}
+{{- end }}
 {{- if include "weir.addsAddress" . }}
 # Only to put --pod-address on an interface. Without it, or with --pod-interface=, none is needed.
 CapabilityBoundingSet=CAP_NET_ADMIN

@@ -245,11 +245,10 @@ pub enum Language {
 #[must_use]
 pub fn with_login(flags: &RegistryFlags) -> RegistryFlags {
     let mut flags = flags.clone();
-    let default = || {
-        let folder = folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")))?;
-        Some(folder.join("config.json")).filter(|file| file.exists())
-    };
-    flags.registry_auth = flags.registry_auth.or_else(default);
+    if flags.registry_auth.is_empty() {
+        let folder = folder("DOCKER_CONFIG").or_else(|| Some(folder("HOME")?.join(".docker")));
+        flags.registry_auth.extend(folder.map(|folder| folder.join("config.json")).filter(|file| file.exists()));
+    }
     flags
 }
 
