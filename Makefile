@@ -197,6 +197,7 @@ docs: ## every link in the documentation, private items too
 
 docs-tables: ## rewrites the tables of flags, configuration keys and metrics in deploy/README.md
 	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir --lib documents
+	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir-tests --test deploy readme_of_the_chart
 
 # Built once, where crates.io can be reached; without it the check is skipped aloud.
 DENY := $(TARGET)/tools/bin/cargo-deny

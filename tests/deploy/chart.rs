@@ -405,3 +405,144 @@ fn chart_and_manifests_name_the_version_of_the_daemon() {
         assert!(text(file).contains(&format!("image: {image}:{version}\n")), "{file}");
     }
 }
+
+/// Each value with its default, as the comments of values.yaml say it: a comment belongs to the keys below it.
+fn table_of_values() -> String {
+    let mut table = String::from("| value | default | |\n|---|---|---|\n");
+    let (mut path, mut comment) = (Vec::<(usize, String)>::new(), String::new());
+    for line in text("helm/weir/values.yaml").lines() {
+        let (indent, line) = (line.len() - line.trim_start().len(), line.trim());
+        if let Some(more) = line.strip_prefix('#') {
+            comment = format!("{comment} {}", more.trim());
+            continue;
+        }
+        let Some((key, default)) = line.split_once(':').filter(|_| !line.starts_with('-')) else {
+            comment.clear();
+            continue;
+        };
+        path.retain(|(outer, _)| *outer < indent);
+        let is_of_a_list = path.iter().any(|(_, key)| key == "filters");
+        path.push((indent, key.to_owned()));
+        let said = std::mem::take(&mut comment);
+        if is_of_a_list {
+            continue;
+        }
+        let name = path.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>().join(".");
+        let default = match default.trim() {
+            "" if key == "filters" => "the bundled ones".to_owned(),
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        table += &format!("| `{name}` | {default} |{} |\n", said.replace('|', "\\|"));
+    }
+    table
+}
+
+/// `WEIR_UPDATE_DOCS=1` writes it.
+#[test]
+fn the_readme_of_the_chart_lists_every_value() {
+    let path = built::workspace().join("deploy/helm/weir/README.md");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let (before, _) = document.split_once("| value | default |").unwrap();
+    let current = format!("{before}{}", table_of_values());
+    if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &current).unwrap();
+    }
+    assert!(document == current, "{} is not current: `make docs-tables` writes it", path.display());
+}
+
+/// Registries, logins, signatures and peers arrive in all ways to install, as flags that the daemon knows.
+#[test]
+fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
+    let Some(helm) = Helm::new() else { return };
+    let certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+    let hosts = json!([{"host": "registry.example", "ca": certificate}, {"host": "10.0.0.5:5000", "plainHTTP": true}]);
+    let policies = json!([{"prefix": "file://", "allow": true}]);
+    let (hosts, policies) = (format!("registries.hosts={hosts}"), format!("signaturePolicy.policies={policies}"));
+    let logins = "registries.pullSecrets=[{\"name\":\"one\"},{\"name\":\"two\"}]";
+    let values = [hosts.as_str(), &policies, logins, "extraArgs=[\"--watch-memory=64Mi\", \"--node-name=a b%h$x\"]"];
+
+    let objects = helm.objects(&[&values[..], &[PEERS, "filterOverrides.endpoints.failurePolicy=\"Fail\""]].concat());
+    let pod = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"]["spec"];
+    let words = |container: &Value| -> Vec<String> {
+        container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let arguments = words(&pod["containers"][0]);
+    for expected in [
+        "--registries=/trust/registries.yaml",
+        "--registry-auth=/registry-auth/one.json,/registry-auth/two.json",
+        "--signature-policy=/trust/signature-policy.yaml",
+        "--node-kubeconfig=/etc/kubernetes/kubelet.conf",
+        "--peer=edge-a=https://10.0.0.1:10268,edge-b=https://10.0.0.2:10268",
+        "--node-name=a b%h$x",
+    ] {
+        assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
+    }
+    let trust = &object(&objects, "ConfigMap", "weir-trust").unwrap()["data"];
+    assert_eq!(trust["registry-0.crt"], certificate);
+    let registries: Value = serde_saphyr::from_str(trust["registries.yaml"].as_str().unwrap()).unwrap();
+    let expected = json!({"registries": [
+        {"host": "registry.example", "caFile": "/trust/registry-0.crt"},
+        {"host": "10.0.0.5:5000", "plainHTTP": true},
+    ]});
+    assert_eq!(registries, expected);
+    let filters = &object(&objects, "ConfigMap", "weir-filters").unwrap()["data"]["filters.yaml"];
+    let filters: Value = serde_saphyr::from_str(filters.as_str().unwrap()).unwrap();
+    let policies: Vec<_> =
+        filters["filters"].as_array().unwrap().iter().map(|filter| &filter["failurePolicy"]).collect();
+    assert_eq!(policies[..4], ["Ignore", "Fail", "Ignore", "Fail"], "one is overridden");
+
+    for (install, file) in [("static-pod", "weir.yaml"), ("systemd", "weir.service")] {
+        let install = format!("install=\"{install}\"");
+        let objects = helm.objects(&[&values[..], &[&install]].concat());
+        let files = &object(&objects, "ConfigMap", "weir-node-files").unwrap()["data"];
+        assert_eq!(files["registry-0.crt"], certificate);
+        assert!(files["registries.yaml"].as_str().unwrap().contains("/etc/weir/registry-0.crt"), "{files}");
+        let shown = files[file].as_str().unwrap();
+        if file == "weir.yaml" {
+            let pod: Value = serde_saphyr::from_str(shown).unwrap();
+            let arguments = words(&pod["spec"]["containers"][0]);
+            assert!(arguments.contains(&"--registry-auth=/etc/weir/one.json,/etc/weir/two.json".to_owned()));
+        } else {
+            assert!(shown.contains("\n    --registry-auth=%d/one.json,%d/two.json \\\n"), "{shown}");
+            assert!(shown.contains("\nLoadCredential=two.json:/etc/weir/two.json\n"), "{shown}");
+            assert!(shown.contains("\n    \"--node-name=a b%%h$$x\"\n"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn values_that_yaml_reads_otherwise_arrive_as_they_are() {
+    let Some(helm) = Helm::new() else { return };
+    let objects = helm.objects(&[
+        "admin.address=\"::\"",
+        "extraArgs=[\"--a=b: c #d\"]",
+        "cache.hostPath=\"/var/lib/#weir\"",
+        "resources.limits.memory=536870912",
+        "commonLabels.team=\"1\"",
+        "podLabels.zone=\"on\"",
+        "serviceAccount={\"name\":\"edge\",\"annotations\":{\"a\":\"1\"}}",
+        "updateStrategy={\"type\":\"OnDelete\"}",
+    ]);
+    let set = &object(&objects, "DaemonSet", "weir").unwrap()["spec"];
+    let (pod, labels) = (&set["template"]["spec"], &set["template"]["metadata"]["labels"]);
+    let container = &pod["containers"][0];
+    let arguments = container["args"].as_array().unwrap();
+    assert!(
+        arguments.contains(&json!("--admin-address=::")) && arguments.contains(&json!("--a=b: c #d")),
+        "{arguments:?}"
+    );
+    assert_eq!(container["livenessProbe"]["httpGet"]["host"], "127.0.0.1");
+    assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/var/lib/#weir");
+    assert_eq!(*labels, json!({"app.kubernetes.io/name": "weir", "team": "1", "zone": "on"}));
+    assert_eq!(set["updateStrategy"], json!({"type": "OnDelete"}));
+    assert_eq!(pod["serviceAccountName"], "edge");
+    let account = object(&objects, "ServiceAccount", "edge").unwrap();
+    assert_eq!(account["metadata"]["annotations"], json!({"a": "1"}));
+    for binding in objects.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Binding")) {
+        assert_eq!(binding["subjects"][0]["name"], "edge", "{binding}");
+    }
+    let unit = helm.objects(&["install=\"systemd\"", "resources.limits.memory=536870912"]);
+    let unit = object(&unit, "ConfigMap", "weir-node-files").unwrap()["data"]["weir.service"].as_str().unwrap();
+    assert!(unit.contains("\nMemoryMax=536870912\n"), "{unit}");
+}

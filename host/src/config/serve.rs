@@ -169,6 +169,19 @@ impl ServeConfig {
     pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut errors = Vec::new();
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
+        let node_name = match flags.node_name.as_deref().filter(|name| !name.is_empty()).map(node_name) {
+            Some(Ok(name)) => Some(name),
+            Some(Err(reason)) => {
+                errors.push(format!("--node-name: {reason}"));
+                None
+            }
+            None => {
+                errors.push("--node-name: missing: give the name of this node in the cluster".to_owned());
+                None
+            }
+        };
+        let peers = PeersConfig::from_flags(&flags, node_name.as_deref(), &mut errors);
+        let secure = SecureConfig::from_flags(&flags, peers.as_ref(), &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
         let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let resend = Resend::from_flag(&flags.resend, &mut errors);
@@ -184,19 +197,6 @@ impl ServeConfig {
         for name in flags.node_service_accounts.iter().filter(|name| !is_namespaced_name(name)) {
             errors.push(format!("--node-service-accounts: {name:?} is not NAMESPACE/NAME"));
         }
-        let node_name = match flags.node_name.as_deref().filter(|name| !name.is_empty()).map(node_name) {
-            Some(Ok(name)) => Some(name),
-            Some(Err(reason)) => {
-                errors.push(format!("--node-name: {reason}"));
-                None
-            }
-            None => {
-                errors.push("--node-name: missing: give the name of this node in the cluster".to_owned());
-                None
-            }
-        };
-        let peers = PeersConfig::from_flags(&flags, node_name.as_deref(), &mut errors);
-        let secure = SecureConfig::from_flags(&flags, peers.as_ref(), &mut errors);
         if !flags.bind_address.is_loopback() && !flags.allow_remote_plaintext {
             errors.push(format!(
                 "--bind-address: {} is not a loopback address: this needs --allow-remote-plaintext",
