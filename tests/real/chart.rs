@@ -276,7 +276,7 @@ async fn a_signed_module_of_a_registry_with_a_login_runs_by_values_alone() {
     let kubeconfig = plane.kubeconfig("admin").display().to_string();
     let chart = helm.chart().to_str().unwrap();
     let common = ["--namespace", "kube-system", "--kubeconfig", &kubeconfig, "--values", file.to_str().unwrap()];
-    let _ = helm.prints(&[&["install", "weir", chart][..], &REQUIRED[..2], &common].concat());
+    let _ = helm.prints(&[&["install", "weir", chart, "--take-ownership"][..], &REQUIRED[..2], &common].concat());
     let files = tempfile::tempdir().unwrap();
     let weir = deployed(&plane, files.path()).start_ready().await;
     assert_eq!(filters(&weir).await, ["services"]);

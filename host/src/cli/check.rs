@@ -1,19 +1,22 @@
 //! `weir check`: validates a configuration and its modules, or one module, as the daemon does, without a cluster.
 
-use std::path::Path;
-
 use bytes::Bytes;
+use serde_json::{Value, json};
 
 use super::CommandError;
 use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read};
 use crate::config::Configuration;
 use crate::config::author::{CheckFlags, with_login};
+use crate::config::operator::OutputFormat;
 use crate::logging::Repeated;
 use crate::lookups::FileView;
 use crate::modules::Modules;
 use crate::reload::prepare;
 use weir_kube::GroupResource;
 use weir_runtime::{Endpoint, Filter, Loader, ModuleSource};
+
+/// What was found of one filter: what it is, or why it is refused.
+type Checked = (String, Result<Filter, String>);
 
 /// Validates a configuration and prints a line for each filter. Warnings go to standard error.
 ///
@@ -27,27 +30,37 @@ pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
         .map_err(|source| CommandError::Objects { what: "no objects".to_owned(), source })?;
     let loader = workbench.loader(view);
     let bytes = read(&flags.config)?;
-    block_on(async {
-        match is_module(&bytes) {
-            true => check_module(&loader, &bytes, flags).await,
+    let checked = block_on(async {
+        Ok(match is_module(&bytes) {
+            true => vec![check_module(&loader, &bytes, flags).await?],
             false => check_all(&loader, &configuration(&flags.config, &bytes)?, flags).await,
-        }
-    })
+        })
+    })?;
+    let source = flags.config.display();
+    match flags.output {
+        OutputFormat::Json => say!("{:#}", json!(checked.iter().map(to_json).collect::<Vec<_>>())),
+        OutputFormat::Text => checked.iter().for_each(|(_, filter)| filter.iter().for_each(|filter| report(filter))),
+    }
+    let warned = checked.iter().flat_map(|(_, filter)| filter).flat_map(Filter::plan_warnings);
+    warned.for_each(|warning| eprintln!("{source}: warning: {warning}"));
+    let refused = checked.iter().filter_map(|(name, filter)| Some((name, filter.as_ref().err()?)));
+    let errors: Vec<_> = refused.map(|(name, reason)| format!("{source}: filter {name}: {reason}")).collect();
+    if errors.is_empty() { Ok(()) } else { Err(CommandError::Filters(errors.join("\n"))) }
 }
 
 /// Checks one module with `--settings`. What it looks up needs no grant here.
-async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Result<(), CommandError> {
+async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Result<Checked, CommandError> {
     let path = &flags.config;
     let shown = path.display().to_string();
     let note = |resource: &GroupResource| eprintln!("{shown}: note: its configuration needs {resource} in `grants`");
     let loaded = load_granted(loader, entry_of(path, &flags.settings)?, &shown, module, note).await;
-    report(path, &loaded.map_err(CommandError::of_module(path))?);
-    Ok(())
+    let filter = loaded.map_err(CommandError::of_module(path))?;
+    Ok((filter.name().to_string(), Ok(filter)))
 }
 
-async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Result<(), CommandError> {
+async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Vec<Checked> {
     let name = flags.config.display();
-    let mut errors = Vec::new();
+    let mut checked = Vec::new();
     let mut trust = flags.trust.clone();
     trust.registries = with_login(&trust.registries);
     let modules = Modules { directory: flags.modules_dir.clone(), trust, ..Modules::default() };
@@ -56,20 +69,35 @@ async fn check_all(loader: &Loader, configuration: &Configuration, flags: &Check
             eprintln!("{name}: note: filter {}: {} is in the cluster, and not checked", entry.name, entry.module);
             continue;
         }
-        match prepare(loader, entry, configuration, &modules, &[], (|_| {}, || {})).await {
-            Ok(filter) => report(&flags.config, &filter),
-            Err(unprepared) => errors.push(format!("{name}: filter {}: {}", entry.name, unprepared.reason)),
-        }
+        let filter = prepare(loader, entry, configuration, &modules, &[], (|_| {}, || {})).await;
+        checked.push((entry.name.to_string(), filter.map_err(|unprepared| unprepared.reason)));
     }
-    if errors.is_empty() { Ok(()) } else { Err(CommandError::Filters(errors.join("\n"))) }
+    checked
 }
 
-fn report(source: &Path, filter: &Filter) {
-    let rules: Vec<_> = filter.rules().iter().map(ToString::to_string).collect();
-    for warning in filter.plan_warnings() {
-        eprintln!("{}: warning: {warning}", source.display());
-    }
+fn rules(filter: &Filter) -> Vec<String> {
+    filter.rules().iter().map(ToString::to_string).collect()
+}
+
+fn report(filter: &Filter) {
     let about = filter.description();
     let (name, digest) = (filter.name(), filter.digest());
-    say!("{name}: {} {} {digest} matches {}", about.name, about.version, rules.join(" "));
+    say!("{name}: {} {} {digest} matches {}", about.name, about.version, rules(filter).join(" "));
+}
+
+fn to_json((name, filter): &Checked) -> Value {
+    match filter {
+        Err(reason) => json!({"filter": name, "error": reason}),
+        Ok(filter) => {
+            let about = filter.description();
+            json!({
+                "filter": name,
+                "module": about.name,
+                "version": about.version,
+                "digest": filter.digest().to_string(),
+                "match": rules(filter),
+                "warnings": filter.plan_warnings(),
+            })
+        }
+    }
 }

@@ -68,7 +68,10 @@ impl Site {
         let (namespace, name) = (&self.namespace, &self.config_map);
         let source = format!("ConfigMap {namespace}/{name}");
         match self.cluster.object(&format!("/api/v1/namespaces/{namespace}/configmaps/{name}")).await? {
-            None => Ok(Configuration::missing(&source)),
+            None => {
+                eprintln!("note: {source} does not exist: no filter is in force");
+                Ok(Configuration::missing(&source))
+            }
             Some(found) => {
                 let map: ConfigMap = serde_json::from_value(found)
                     .map_err(|error| CommandError::invalid(&source, format!("not a ConfigMap: {error}")))?;

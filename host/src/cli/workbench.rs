@@ -107,8 +107,19 @@ pub(super) async fn load_granted(
 
 /// Reads a file that is a module, also one that is compressed with gzip, or a configuration.
 pub(super) fn read(path: &Path) -> Result<Bytes, CommandError> {
-    let bytes = read_now(path, MAX_MODULE).and_then(|bytes| unpacked(bytes.into()));
+    let read = if path == Path::new("-") { standard_input() } else { read_now(path, MAX_MODULE) };
+    let bytes = read.and_then(|bytes| unpacked(bytes.into()));
     bytes.map_err(CommandError::of_file(path))
+}
+
+/// Reads standard input, to the same bound as a file.
+fn standard_input() -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().take(MAX_MODULE as u64 + 1).read_to_end(&mut bytes)?;
+    if read > MAX_MODULE {
+        return Err(std::io::Error::other(format!("standard input has more than {MAX_MODULE} bytes")));
+    }
+    Ok(bytes)
 }
 
 /// Whether bytes are WebAssembly.

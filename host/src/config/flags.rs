@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 
 use self::author::{
     CheckFlags, DevFlags, InspectFlags, LoadFlags, NewFlags, PullFlags, PushFlags, RecordFlags, RunFlags, TestFlags,
@@ -98,7 +98,7 @@ pub struct CompileFlags {
 
 /// A Kubernetes API proxy whose response filters are WebAssembly components
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, disable_help_subcommand = true)]
+#[command(name = "weir", version)]
 struct CommandLine {
     #[command(subcommand)]
     command: RawCommand,
@@ -139,12 +139,31 @@ enum RawCommand {
     Save(PullFlags),
     /// Push what `weir save` has written to a registry
     Load(LoadFlags),
+    /// Print the version
+    Version,
+    /// Print a script that completes the commands and flags of weir: `source <(weir completion bash)`
+    Completion(CompletionFlags),
     #[command(hide = true)]
     PullChild,
     #[command(hide = true)]
     Compile(CompileFlags),
     #[command(hide = true)]
     DevDaemon(Box<ServeFlags>),
+}
+
+/// Flags of `weir completion`.
+#[derive(Debug, Args)]
+struct CompletionFlags {
+    /// Shell
+    shell: clap_complete::Shell,
+}
+
+impl CompletionFlags {
+    fn script(&self) -> String {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut CommandLine::command(), "weir", &mut script);
+        String::from_utf8_lossy(&script).into_owned()
+    }
 }
 
 /// The flags of `weir serve`, before validation.
@@ -328,7 +347,7 @@ pub(super) struct ServeFlags {
 /// The definition of the command line, for the generated documentation.
 #[cfg(test)]
 pub(crate) fn definition() -> clap::Command {
-    <CommandLine as clap::CommandFactory>::command()
+    CommandLine::command()
 }
 
 /// Parses the command line; the first argument is the name of the program.
@@ -362,10 +381,17 @@ fn parse_in(
         RawCommand::Pull(flags) => Ok(Command::Pull(flags)),
         RawCommand::Save(flags) => Ok(Command::Save(flags)),
         RawCommand::Load(flags) => Ok(Command::Load(flags)),
+        RawCommand::Version => Err(printed(CommandLine::command().render_version())),
+        RawCommand::Completion(flags) => Err(printed(flags.script())),
         RawCommand::PullChild => Ok(Command::PullChild),
         RawCommand::Compile(flags) => Ok(Command::Compile(flags)),
         RawCommand::DevDaemon(flags) => validated(*flags, in_cluster).map(Command::DevDaemon),
     }
+}
+
+/// What is printed instead of running a command.
+fn printed(message: String) -> UsageMessage {
+    UsageMessage { message, code: 0 }
 }
 
 fn validated(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Box<ServeConfig>, UsageMessage> {

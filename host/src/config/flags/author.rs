@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::super::registry::{RegistryFlags, TrustFlags};
 use super::json_object;
+use super::operator::OutputFormat;
 use weir_kube::GroupResource;
 use weir_runtime::OciReference;
 
@@ -78,8 +79,11 @@ pub struct RunFlags {
 /// Flags of `weir check`.
 #[derive(Debug, Clone, Args)]
 pub struct CheckFlags {
-    /// Filters file, manifest of the filters ConfigMap, or one module
+    /// Filters file, manifest of the filters ConfigMap, or one module; - is standard input
     pub config: PathBuf,
+    /// Format of the output
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
     /// Directory of the modules that the manifest does not contain
     #[arg(long, value_name = "DIR")]
     pub modules_dir: Option<PathBuf>,

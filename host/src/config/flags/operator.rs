@@ -39,7 +39,7 @@ impl SiteFlags {
 /// Flags of `weir diff`.
 #[derive(Debug, Clone, Args)]
 pub struct DiffFlags {
-    /// New configuration: a filters file, or the manifest of a ConfigMap
+    /// New configuration: a filters file, or the manifest of a ConfigMap; - is standard input
     pub config: PathBuf,
     /// Configuration to compare with, instead of the one in force
     #[arg(long, value_name = "FILE")]
