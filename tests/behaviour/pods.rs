@@ -16,6 +16,7 @@ use weir_tests::pki::Authority;
 use weir_tests::plane::Plane;
 
 use super::edge;
+use super::secure::{base64, kubeconfig};
 
 const REQUEST: (&str, &str) = ("certificates.k8s.io/v1", "CertificateSigningRequest");
 const EXPIRY: &str = "weir_serving_certificate_expiration_timestamp_seconds";
@@ -302,4 +303,40 @@ async fn reach_the_address_inside() {
     let weir = setup().start_ready().await;
     weir.logged("pod address is on the daemon's interface").await;
     assert_eq!(client().get("/version").await.status, 200);
+}
+
+#[test]
+fn peers_reach_the_address_of_their_list_by_the_requested_certificate() {
+    in_own_network("behaviour::pods::reach_a_peer_inside");
+}
+
+#[tokio::test]
+#[ignore = "started by another test, in a network namespace of its own"]
+async fn reach_a_peer_inside() {
+    expect_own_network();
+    let server = edge().await;
+    let hand = Hand { server: &server, ca: Authority::new("cluster") };
+    let (cache, nodes) = (tempfile::tempdir().unwrap(), Authority::new("clients"));
+    let node = nodes.client("system:node:edge-a", "system:nodes");
+    let credential =
+        format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
+    let weir = setup(&server, cache.path())
+        .without("--pod-interface")
+        .without("--secure-bind-address")
+        .switch("--peer=edge-x=https://127.0.0.7:10268,edge-y=https://127.0.0.8:10268")
+        .flag("--peer", "edge-a=https://127.0.0.9:10268,edge-b=https://127.0.0.10:10268")
+        .file("--client-ca-file", "clients.crt", nodes.pem())
+        .file("--node-kubeconfig", "node.yaml", &kubeconfig(server.url(), hand.ca.pem(), &credential))
+        .start_ready()
+        .await;
+    hand.sign(DAY).await;
+    weir.logged("installed issued certificate on the HTTPS port").await;
+    let peer = nodes.client("system:node:edge-b", "system:nodes");
+    let peer = Client::trusting("https://127.0.0.9:10268", "weir", Some(hand.ca.pem()), Some(&peer));
+    assert_eq!(peer.get("/peer/readyz").await.text(), "ok");
+    let stranger = nodes.client("system:node:edge-x", "system:nodes");
+    let stranger = Client::trusting("https://127.0.0.9:10268", "weir", Some(hand.ca.pem()), Some(&stranger));
+    assert_eq!(stranger.get("/peer/readyz").await.status, 403, "it is of another pool");
+    let pod = Client::trusting("https://169.254.20.10:10268", "pod", Some(hand.ca.pem()), None);
+    assert_eq!(pod.get("/version").await.status, 200, "pods reach it as before");
 }

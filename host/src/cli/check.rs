@@ -1,5 +1,7 @@
 //! `weir check`: validates a configuration and its modules, or one module, as the daemon does, without a cluster.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -16,7 +18,7 @@ use weir_kube::GroupResource;
 use weir_runtime::{Endpoint, Filter, Loader, ModuleSource};
 
 /// What was found of one filter: what it is, or why it is refused.
-type Checked = (String, Result<Filter, String>);
+type Checked = (String, Result<Arc<Filter>, String>);
 
 /// Validates a configuration and prints a line for each filter. Warnings go to standard error.
 ///
@@ -41,7 +43,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
         OutputFormat::Json => say!("{:#}", json!(checked.iter().map(to_json).collect::<Vec<_>>())),
         OutputFormat::Text => checked.iter().for_each(|(_, filter)| filter.iter().for_each(|filter| report(filter))),
     }
-    let warned = checked.iter().flat_map(|(_, filter)| filter).flat_map(Filter::plan_warnings);
+    let warned = checked.iter().flat_map(|(_, filter)| filter).flat_map(|filter| filter.plan_warnings());
     warned.for_each(|warning| eprintln!("{source}: warning: {warning}"));
     let refused = checked.iter().filter_map(|(name, filter)| Some((name, filter.as_ref().err()?)));
     let errors: Vec<_> = refused.map(|(name, reason)| format!("{source}: filter {name}: {reason}")).collect();
@@ -55,7 +57,7 @@ async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Re
     let note = |resource: &GroupResource| eprintln!("{shown}: note: its configuration needs {resource} in `grants`");
     let loaded = load_granted(loader, entry_of(path, &flags.settings)?, &shown, module, note).await;
     let filter = loaded.map_err(CommandError::of_module(path))?;
-    Ok((filter.name().to_string(), Ok(filter)))
+    Ok((filter.name().to_string(), Ok(Arc::new(filter))))
 }
 
 async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Vec<Checked> {
