@@ -1,10 +1,11 @@
 //! Invalid input: flags, configurations, modules. Each error names the file, the key and the reason.
 
 use std::io::Write as _;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use serde_json::{Value, json};
 use weir_tests::built;
 use weir_tests::daemon::{Setup, manifest, replace};
 use weir_tests::guests::hostile;
@@ -243,6 +244,22 @@ fn check_reports_all_errors_at_once_and_accepts_valid_input() {
         stderr(&output)
     );
     assert!(String::from_utf8_lossy(&output.stdout).contains("discardcloudservice"));
+}
+
+#[test]
+fn check_reads_standard_input_and_prints_json() {
+    let filters = "filters: [{name: one, module: discardcloudservice.wasm}, {name: two, module: missing.wasm}]";
+    let mut command = Command::new(built::weir());
+    command.args(["check", "-", "-o", "json", "--modules-dir"]).arg(built::modules());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(filters.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (json, error): (Value, _) = (serde_json::from_slice(&output.stdout).unwrap(), stderr(&output));
+    assert_eq!(output.status.code(), Some(64), "{error}");
+    assert_eq!((&json[0]["filter"], &json[0]["module"]), (&json!("one"), &json!("discardcloudservice")), "{json}");
+    assert!(json[0]["digest"].as_str().unwrap().starts_with("sha256:") && json[0]["match"].is_array(), "{json}");
+    let reason = json[1]["error"].as_str().unwrap();
+    assert!(reason.contains("missing.wasm") && error.contains("filter two: "), "{reason} {error}");
 }
 
 /// `weir check`, the log and `/filters` name the filter and the rule.

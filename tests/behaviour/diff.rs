@@ -1,11 +1,12 @@
 //! `weir diff`: a new configuration compared with the one in force, on the objects of a cluster.
 
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use weir_apiserver::ApiServer;
 use weir_tests::built;
@@ -55,6 +56,10 @@ impl Desk {
     }
 
     async fn diff(&self, config: &Path, node: &str, more: &[&str]) -> Output {
+        self.command(config, node, more).output().await.unwrap()
+    }
+
+    fn command(&self, config: &Path, node: &str, more: &[&str]) -> Command {
         let mut command = Command::new(built::weir());
         command
             .arg("diff")
@@ -66,7 +71,8 @@ impl Desk {
             .arg("--cache-dir")
             .arg(self.folder.path().join("cache"))
             .args(more);
-        command.env_clear().output().await.unwrap()
+        command.env_clear();
+        command
     }
 }
 
@@ -139,6 +145,21 @@ async fn what_cannot_be_compared_is_told() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("note: filter discardcloudservice only observes"), "{error}");
     assert!(!stdout(&output).contains("shop"), "{}", stdout(&output));
+}
+
+#[tokio::test]
+async fn a_configuration_is_read_from_standard_input_and_a_missing_config_map_is_said() {
+    let desk = Desk::new().await;
+    let nowhere = ["--config-map", "kube-system/weir-filter"];
+    let mut command = desk.command(Path::new("-"), "edge-a", &nowhere);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(NEW.as_bytes()).await.unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stdout(&output).contains("any other client services: 1 of 4 objects change\n"), "{error}");
+    let expected = "note: ConfigMap kube-system/weir-filter does not exist: no filter is in force\n";
+    assert!(error.contains(expected), "{error}");
 }
 
 /// `weir explain --node` runs the filters in force for any node, without a daemon.

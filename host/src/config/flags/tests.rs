@@ -93,6 +93,19 @@ fn server_and_kubeconfig_exclude_each_other_and_their_flags() {
 }
 
 #[test]
+fn version_help_and_completion_are_printed() {
+    let printed = |text: &str| line(text).map(|_| ()).unwrap_err();
+    assert_eq!(printed("version"), printed("--version"));
+    assert_eq!(printed("version").message, format!("weir {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(printed("help check").message.contains("--modules-dir"));
+    for (shell, expected) in [("bash", "complete -F _weir"), ("zsh", "#compdef weir"), ("fish", "complete -c weir")] {
+        let script = printed(&format!("completion {shell}"));
+        assert!(script.code == 0 && script.message.contains(expected), "{shell}");
+        assert!(script.message.contains("explain") && !script.message.contains("dev-daemon"), "{shell}");
+    }
+}
+
+#[test]
 fn several_servers_keep_their_order() {
     let Ok(Command::Serve(config)) = line("serve --node-name n --server https://b:1,https://a --server-mode priority")
     else {
