@@ -155,7 +155,6 @@ impl Cluster {
         let request = Request::get(path).body(Vec::new()).map_err(|error| Failure::Other(error.to_string()))?;
         self.0.request(request).await.map_err(|error| match error {
             kube::Error::Api(status) if status.code == 404 => Failure::NotFound,
-            kube::Error::Api(status) => Failure::Other(format!("{}: {}", status.code, status.message)),
             error => Failure::Other(error_report(&error)),
         })
     }

@@ -160,8 +160,12 @@ struct CompletionFlags {
 
 impl CompletionFlags {
     fn script(&self) -> String {
+        // The crate completes hidden commands, too.
+        let all = CommandLine::command();
+        let shown = all.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut shown = clap::Command::new("weir").args(all.get_arguments()).subcommands(shown);
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut CommandLine::command(), "weir", &mut script);
+        clap_complete::generate(self.shell, &mut shown, "weir", &mut script);
         String::from_utf8_lossy(&script).into_owned()
     }
 }
