@@ -261,12 +261,16 @@ pub(super) fn spec(pools: &[&str]) -> Value {
 /// The reason and the message of a pool.
 pub(super) fn state_of(status: &Value, pool: &str) -> Option<(String, String)> {
     let conditions = &status["conditions"];
+    let text = |pool: &Value, key: &str| pool[key].as_str().unwrap().to_owned();
+    let mut upgrading = status["upgradingPools"].as_array().into_iter().flatten();
+    if let Some(pool) = upgrading.find(|upgrading| upgrading["name"] == pool) {
+        return Some((text(pool, "reason"), text(pool, "message")));
+    }
     if conditions["readypools"].as_array().is_some_and(|pools| pools.iter().any(|name| name == pool)) {
         return Some(("Ready".to_owned(), String::new()));
     }
     let unready = conditions["unreadypools"].as_array()?.iter().find(|unready| unready["name"] == pool)?;
-    let text = |key: &str| unready[key].as_str().unwrap().to_owned();
-    Some((text("reason"), text("message")))
+    Some((text(unready, "reason"), text(unready, "message")))
 }
 
 /// Whether a standard condition is true.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::cluster::{
-    APPLIED, CLASSES, Cluster, DEPLOYMENTS, INGRESSES, MAPS, SERVICES, is_true, reason_of, spec, state_of,
+    APPLIED, CLASSES, Cluster, DEPLOYMENTS, INGRESSES, MAPS, SERVICES, is_true, reason_of, spec, state_of, until,
 };
 use super::process::Operator;
 
@@ -29,7 +29,10 @@ async fn each_pool_gets_an_ingress_controller_and_the_status_tells() {
     assert_eq!(deployment["metadata"]["ownerReferences"][0]["name"], "edge");
 
     // One pool is there, one is not.
-    cluster.pool_is("edge", "hangzhou", "Deploying").await;
+    let deploying = cluster.pool_is("edge", "hangzhou", "Deploying").await;
+    assert!(deploying.ends_with("; no Node is in the pool, so its pods wait for one"), "{deploying}");
+    until("/readyz names it", async || operator.readyz().await.contains("pool hangzhou: Deploying: ").then_some(()))
+        .await;
     let missing = cluster.pool_is("edge", "shanghai", "PoolNotFound").await;
     assert_eq!(missing, "there is no pool shanghai");
     cluster.deployed(HANGZHOU).await;

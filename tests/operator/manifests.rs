@@ -68,12 +68,16 @@ async fn the_kustomization_and_the_example_make_two_ingress_controllers() {
     // As the documentation shows it.
     let shown = prints(&cluster, &["get", "yurtingress", "edge"]).unwrap();
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
-    let (_, table) = readme.split_once("\nNAME   CONTROLLER").unwrap();
+    let (_, table) = readme.split_once("\nNAME   READY").unwrap();
     let (header, rest) = table.split_once('\n').unwrap();
     let mut lines = shown.lines().map(words);
     assert_eq!(lines.next().unwrap()[2..], words(header));
     let (line, documented) = (lines.next().unwrap(), words(rest.lines().next().unwrap()));
-    assert_eq!(line[..6], documented[..6], "all but the age");
+    assert_eq!(line[..8], documented[..8], "all but the age");
+    let (_, wait) = readme.split_once("\nkubectl wait ").unwrap();
+    let wait: Vec<_> = wait.lines().next().unwrap().split(' ').map(|word| word.replace('\'', "")).collect();
+    let wait: Vec<_> = std::iter::once("wait").chain(wait.iter().map(String::as_str)).collect();
+    assert!(prints(&cluster, &wait).unwrap().contains("condition met"), "{wait:?}");
     operator.stop().await;
 }
 

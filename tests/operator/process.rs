@@ -108,6 +108,11 @@ impl Operator {
         if answer.status == 200 { String::new() } else { answer.text() }
     }
 
+    /// All that `/readyz` says.
+    pub(super) async fn readyz(&self) -> String {
+        self.admin.get("/readyz").await.text()
+    }
+
     /// The sum of all series of a metric.
     pub(super) async fn metric(&self, series: &str) -> f64 {
         let text = self.admin.get("/metrics").await.text();

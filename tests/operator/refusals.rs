@@ -183,6 +183,29 @@ async fn without_nodepools_the_operator_says_what_to_install_and_labels_of_nodes
     operator.stop().await;
 }
 
+/// One of OpenYurt's own operator, as it is when the definition has been replaced: fields that this one does not know are in etcd,
+/// until somebody writes the object.
+#[tokio::test]
+async fn an_object_of_openyurts_operator_is_not_written() {
+    let Some(cluster) = Cluster::start().await else { return };
+    cluster.add_pool("a").await;
+    let mut foreign = super::cluster::ingress("yurtingress-singleton", spec(&["a"]));
+    foreign["metadata"]["finalizers"] = json!(["ingress.operator.openyurt.io"]);
+    cluster.create(INGRESSES, foreign).await;
+    let path = format!("{INGRESSES}/yurtingress-singleton");
+    let before = cluster.get(&path).await.unwrap();
+    let operator = Operator::start(&cluster, &[]).await;
+    assert!(cluster.event("NotOurs").await.contains("ingress.operator.openyurt.io"));
+    for collection in APPLIED {
+        assert_eq!(cluster.applied(collection).await, [""; 0], "{collection}");
+    }
+    assert_eq!(cluster.get(&path).await.unwrap(), before);
+    // Released, it is one as any other.
+    cluster.merge(&path, json!({"metadata": {"finalizers": null}})).await;
+    cluster.pool_is("yurtingress-singleton", "a", "Deploying").await;
+    operator.stop().await;
+}
+
 /// Its deletion deletes all YurtIngresses.
 #[tokio::test]
 async fn the_definition_goes_and_comes_back() {

@@ -65,6 +65,11 @@ async fn an_upgrade_goes_pool_by_pool_and_pauses_after_a_failure() {
     cluster.merge(&format!("{TEMPLATES}/mine"), template("2", POOL)).await;
     wait_for_image(&cluster, "a", "2").await;
     assert_eq!(cluster.pool_is("edge", "b", "RolloutWaiting").await, "upgrades after pool a");
+    // All serve all the while, and the status says which version.
+    let status = cluster.status("edge", |status| Some(status.clone())).await;
+    assert_eq!((&status["readyNum"], &status["unreadyNum"]), (&json!(3), &json!(0)), "{status}");
+    let b = status["upgradingPools"].as_array().unwrap().iter().find(|pool| pool["name"] == "b").unwrap();
+    assert_eq!((&b["version"], reason_of(&status, "Ready")), (&json!("1"), Some("PoolsReady".to_owned())), "{status}");
     assert_eq!(image(&cluster, "b").await, "registry.test/mine:1");
     cluster.deployed("mine-a").await;
     wait_for_image(&cluster, "b", "2").await;
@@ -87,7 +92,8 @@ async fn an_upgrade_goes_pool_by_pool_and_pauses_after_a_failure() {
         wait_for_image(&cluster, pool, "3").await;
         cluster.deployed(&format!("mine-{pool}")).await;
     }
-    cluster.status("edge", |status| (status["readyNum"] == 3).then_some(())).await;
+    let is_done = |status: &Value| status["readyNum"] == 3 && status["upgradingPools"].is_null();
+    cluster.status("edge", |status| is_done(status).then_some(())).await;
     operator.stop().await;
 }
 

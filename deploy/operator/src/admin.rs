@@ -84,7 +84,7 @@ impl Admin {
         let (status, text) = match path {
             "/livez" => (StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => match self.health.report() {
-                problems if problems.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
+                problems if problems.is_empty() => (StatusCode::OK, format!("ok\n{}", self.health.notes())),
                 problems => (StatusCode::SERVICE_UNAVAILABLE, problems),
             },
             "/metrics" => {

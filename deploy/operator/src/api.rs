@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
     doc = "An ingress controller in each of some node pools.",
     status = "YurtIngressStatus",
     derive = "PartialEq",
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.standardConditions[?(@.type==\"Ready\")].status","description":"Whether the ingress controllers of all pools are ready"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.standardConditions[?(@.type==\"Ready\")].reason","description":"Why, in one word"}"#,
     printcolumn = r#"{"name":"Controller","type":"string","jsonPath":".spec.controller","description":"Template of the ingress controllers"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.nginx_ingress_controller_version","description":"Version of the ingress controllers"}"#,
     printcolumn = r#"{"name":"Replicas-Per-Pool","type":"integer","jsonPath":".spec.ingress_controller_replicas_per_pool","description":"Replicas of the ingress controller of a pool"}"#,
@@ -42,7 +44,7 @@ pub struct YurtIngressSpec {
     pub pools: Vec<IngressPool>,
     /// The template of the ingress controllers: `ingress-nginx`, `traefik`, or one of a ConfigMap with the label
     /// `weir.openyurt.io/ingress-template`.
-    #[serde(default = "ingress_nginx")]
+    #[serde(default = "traefik")]
     #[schemars(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub controller: String,
 }
@@ -88,6 +90,9 @@ pub struct YurtIngressStatus {
     /// The pools by state.
     #[serde(default)]
     pub conditions: YurtIngressCondition,
+    /// The pools whose ingress controller is ready and not yet what the template says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upgrading_pools: Vec<UpgradingPool>,
     /// The version of the ingress controllers, whatever their template.
     #[serde(rename = "nginx_ingress_controller_version", default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -115,6 +120,20 @@ pub struct YurtIngressCondition {
     /// The pools whose ingress controller is not ready.
     #[serde(rename = "unreadypools", default, skip_serializing_if = "Vec::is_empty")]
     pub unready_pools: Vec<UnreadyPool>,
+}
+
+/// A pool whose ingress controller is ready, and not yet what the template says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UpgradingPool {
+    /// The name of the pool.
+    pub name: String,
+    /// The version that the pool has, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// What it waits for, in one word.
+    pub reason: String,
+    /// What it waits for, for people.
+    pub message: String,
 }
 
 /// A pool whose ingress controller is not ready.
@@ -211,8 +230,8 @@ fn one() -> i32 {
     1
 }
 
-fn ingress_nginx() -> String {
-    "ingress-nginx".to_owned()
+fn traefik() -> String {
+    "traefik".to_owned()
 }
 
 #[cfg(test)]

@@ -5,13 +5,18 @@ use std::sync::{Mutex, PoisonError};
 
 /// The problems of each part by its name. A part without an entry works.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<BTreeMap<String, String>>);
+pub struct Health {
+    parts: Mutex<BTreeMap<String, String>>,
+    /// What is wrong with what the operator cares for, and not with the operator.
+    notes: Mutex<Vec<String>>,
+}
 
 impl Health {
     /// Nothing works until each of these parts says so.
     #[must_use]
     pub fn starting<'a>(parts: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(Mutex::new(parts.into_iter().map(|part| (part.to_owned(), "starts".to_owned())).collect()))
+        let parts = parts.into_iter().map(|part| (part.to_owned(), "starts".to_owned()));
+        Self { parts: Mutex::new(parts.collect()), notes: Mutex::default() }
     }
 
     /// The part has not seen the cluster yet.
@@ -36,6 +41,18 @@ impl Health {
         }
     }
 
+    /// What is said besides, a line each.
+    pub fn note(&self, notes: Vec<String>) {
+        *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = notes;
+    }
+
+    /// What was said last.
+    #[must_use]
+    pub fn notes(&self) -> String {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.iter().map(|note| format!("{note}\n")).collect()
+    }
+
     /// All problems, a line for each; empty if there are none.
     #[must_use]
     pub fn report(&self) -> String {
@@ -43,7 +60,7 @@ impl Health {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -95,10 +95,14 @@ impl Inventory {
     pub fn has_pool(&self, name: &str) -> bool {
         match &self.pools {
             Some(pools) => pools.find(|pool| pool.name_any() == name).is_some(),
-            None => {
-                self.nodes.find(|node| node.labels().get(&*self.pool_label).is_some_and(|pool| pool == name)).is_some()
-            }
+            None => self.has_nodes(name),
         }
+    }
+
+    /// Whether a Node has the label of the pool.
+    #[must_use]
+    pub fn has_nodes(&self, pool: &str) -> bool {
+        self.nodes.find(|node| node.labels().get(&*self.pool_label).is_some_and(|label| label == pool)).is_some()
     }
 
     /// A Node as the object of an Event; `None` for an unknown one.

@@ -54,7 +54,7 @@ impl IngressController {
     }
 
     /// Runs for ever.
-    pub async fn run(self, health: &Health) {
+    pub async fn run(self, health: &Arc<Health>) {
         let (objects, objects_watch) = Objects::new(self.client.clone(), &self.surroundings.namespace);
         let (templates, templates_watch) = Templates::new(self.client.clone(), &self.operator_namespace);
         let api: Api<YurtIngress> = Api::all(self.client.clone());
@@ -76,6 +76,7 @@ impl IngressController {
             objects: objects.clone(),
             templates: templates.clone(),
             metrics: self.metrics,
+            health: health.clone(),
             ingresses: ingresses.clone(),
         });
         let looks = async {

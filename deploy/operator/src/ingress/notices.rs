@@ -37,6 +37,13 @@ fn changes(before: Option<&YurtIngressStatus>, after: &YurtIngressStatus) -> Vec
             events.push(Notice { type_, reason, note, pool: None });
         }
     }
+    for pool in &after.upgrading_pools {
+        let was = before.and_then(|status| status.upgrading_pools.iter().find(|old| old.name == pool.name));
+        if pool.reason != "Deploying" && was.is_none_or(|was| was.reason != pool.reason) {
+            let (type_, note) = (EventType::Normal, format!("pool {}: {}", pool.name, pool.message));
+            events.push(Notice { type_, reason: pool.reason.clone(), note, pool: Some(pool.name.clone()) });
+        }
+    }
     for pool in &after.conditions.unready_pools {
         let was = before.and_then(|status| status.conditions.unready_pools.iter().find(|old| old.name == pool.name));
         let is_new = was.is_none_or(|was| (was.kind, &was.reason) != (pool.kind, &pool.reason));

@@ -13,6 +13,8 @@ use crate::api::UnreadyKind;
 pub(super) enum PoolState {
     /// All replicas of the present revision serve.
     Ready,
+    /// As many replicas serve, and not all of them are of the present revision: why, in one word and for people.
+    Upgrading(&'static str, String),
     /// Not ready, with a reason in one word and one for people.
     Unready(UnreadyKind, &'static str, String),
 }
@@ -31,6 +33,24 @@ impl PoolState {
         match error {
             ApplyError::Unavailable(text) | ApplyError::Terminating(text) => Self::pending(error.reason(), text),
             _ => Self::failure(error.reason(), error.to_string()),
+        }
+    }
+
+    /// How bad it is.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Ready => 0,
+            Self::Upgrading(..) => 1,
+            Self::Unready(UnreadyKind::Pending, ..) => 2,
+            Self::Unready(UnreadyKind::Failure, ..) => 3,
+        }
+    }
+
+    /// The same of a pool whose replicas serve all the while: what it waits for keeps it from another revision, not from its work.
+    pub(super) fn while_serving(self) -> Self {
+        match self {
+            Self::Unready(UnreadyKind::Pending, reason, message) => Self::Upgrading(reason, message),
+            state => state,
         }
     }
 
@@ -55,11 +75,9 @@ impl Deployed {
         for deployment in deployments.filter(|object| object.metadata.deletion_timestamp.is_none()) {
             deployed.revisions.extend(deployment.annotations().get(REVISION).cloned());
             let state = state_of(deployment);
-            match (&deployed.state, &state) {
-                // The worst counts.
-                (Some(PoolState::Unready(..)), PoolState::Ready) => {}
-                (Some(before), _) if before.is_failure() => {}
-                _ => deployed.state = Some(state),
+            // The worst counts.
+            if deployed.state.as_ref().is_none_or(|before| before.rank() <= state.rank()) {
+                deployed.state = Some(state);
             }
         }
         deployed
@@ -78,18 +96,26 @@ impl Deployed {
     pub(super) fn is_ready(&self) -> bool {
         self.state == Some(PoolState::Ready)
     }
+
+    /// Whether as many replicas serve as should, of whatever revision.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.state, Some(PoolState::Ready | PoolState::Upgrading(..)))
+    }
 }
 
 fn state_of(deployment: &DynamicObject) -> PoolState {
     let name = deployment.name_any();
     let number = |pointer: &str| deployment.data.pointer(pointer).and_then(Value::as_i64);
-    let observed = number("/status/observedGeneration");
-    if observed < deployment.metadata.generation {
-        return PoolState::pending("Deploying", format!("Deployment {name} is not observed by its controller yet"));
-    }
     let wanted = number("/spec/replicas").unwrap_or(1);
     let [updated, available, all] = ["updatedReplicas", "availableReplicas", "replicas"]
         .map(|field| number(&format!("/status/{field}")).unwrap_or_default());
+    let deploying = |message: String| {
+        let state = PoolState::pending("Deploying", message);
+        if available >= wanted { state.while_serving() } else { state }
+    };
+    if number("/status/observedGeneration") < deployment.metadata.generation {
+        return deploying(format!("Deployment {name} is not observed by its controller yet"));
+    }
     if updated >= wanted && available >= wanted && all <= wanted {
         return PoolState::Ready;
     }
@@ -104,12 +130,9 @@ fn state_of(deployment: &DynamicObject) -> PoolState {
             let message = format!("Deployment {name}: {}: {}", text(condition, "reason"), text(condition, "message"));
             PoolState::failure("DeploymentFailed", message)
         }
-        None => PoolState::pending(
-            "Deploying",
-            format!(
-                "Deployment {name}: {available} of {wanted} replicas are available, {updated} are of this revision"
-            ),
-        ),
+        None => deploying(format!(
+            "Deployment {name}: {available} of {wanted} replicas are available, {updated} are of this revision"
+        )),
     }
 }
 
@@ -133,7 +156,15 @@ mod tests {
         {
             let mut status = all.clone();
             status[field] = value.into();
-            assert!(matches!(state(status), PoolState::Unready(UnreadyKind::Pending, "Deploying", _)), "{field}");
+            let state = state(status);
+            match field {
+                "availableReplicas" => {
+                    assert!(matches!(state, PoolState::Unready(UnreadyKind::Pending, "Deploying", _)), "{state:?}");
+                }
+                _ => {
+                    assert!(matches!(state, PoolState::Upgrading("Deploying", _)), "{field}: as many serve: {state:?}")
+                }
+            }
         }
         let failed = json!({"observedGeneration": 2, "conditions": [
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too slow"}]});

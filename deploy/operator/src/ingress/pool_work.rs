@@ -64,6 +64,13 @@ impl Context {
             }
         }
         work.remove_pools(&wanted).await;
+        for (name, state) in &mut findings.pools {
+            if let PoolState::Unready(_, "Deploying" | "DeploymentFailed", message) = state
+                && !self.inventory.has_nodes(name)
+            {
+                message.push_str("; no Node is in the pool, so its pods wait for one");
+            }
+        }
     }
 
     /// Why nothing is applied for a pool; `None` if it is.
@@ -111,12 +118,14 @@ impl Work<'_> {
             .iter()
             .find(|(name, _)| turns_now.get(*name) == Some(&Turn::Apply) && !self.findings.pools.contains_key(**name));
         if let Some((name, pool)) = next {
+            let serves = deployed.get(*name).is_some_and(Deployed::serves);
             let failed = self.apply(revision, pool).await.err();
             if let (Some(state), Some(before)) = (&failed, deployed.get_mut(name)) {
                 // Its Deployment may be as before: the failure is that of this revision all the same.
                 *before = Deployed { revisions: vec![revision.hash.clone()], state: Some(state.clone()) };
             }
-            self.found(name, failed.unwrap_or_else(applied));
+            let applied = if serves { applied().while_serving() } else { applied() };
+            self.found(name, failed.unwrap_or(applied));
         }
         let turns = turns(&deployed, &revision.hash);
         for (name, pool) in pools {
@@ -137,11 +146,15 @@ impl Work<'_> {
     async fn hold(&mut self, pool: &IngressPool, deployed: Option<&Deployed>, state: PoolState) {
         let hashes = deployed.map(|deployed| deployed.revisions.as_slice()).unwrap_or_default();
         let kept = hashes.iter().find_map(|hash| self.kept(hash));
-        let failed = match kept {
-            Some(kept) => self.apply(&kept, pool).await.err(),
+        let failed = match &kept {
+            Some(kept) => self.apply(kept, pool).await.err(),
             None => None,
         };
-        self.found(&pool.name, failed.unwrap_or(state));
+        let serves = deployed.is_some_and(Deployed::serves);
+        if let (true, Some(kept)) = (serves, kept) {
+            self.findings.versions.insert(pool.name.clone(), kept.template.version);
+        }
+        self.found(&pool.name, failed.unwrap_or(if serves { state.while_serving() } else { state }));
     }
 
     /// A revision that was applied before.

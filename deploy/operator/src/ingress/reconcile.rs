@@ -20,9 +20,10 @@ use super::revision::TemplateRevision;
 use super::status::{Findings, status};
 use super::templates::Templates;
 use super::{FINALIZER, MANAGER};
-use crate::api::{IngressPool, YurtIngress};
+use crate::api::{IngressPool, UnreadyPool, YurtIngress};
 use crate::clock;
 use crate::events::Notices;
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::pools::Inventory;
 use crate::template::Surroundings;
@@ -30,7 +31,10 @@ use crate::template::Surroundings;
 /// The longest time of a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// When a failure that needs somebody is looked at again without a change.
-pub(super) const RETRY: Duration = Duration::from_secs(60);
+pub(super) const RETRY: Duration = Duration::from_secs(30);
+/// The finalizer of OpenYurt's own operator, on a resource of the same group, version and name (`YurtIngressFinalizer` in
+/// yurt-app-manager).
+const OPENYURT: &str = "ingress.operator.openyurt.io";
 
 /// What a look needs.
 pub(super) struct Context {
@@ -42,6 +46,7 @@ pub(super) struct Context {
     pub(super) applier: Applier,
     pub(super) notices: Notices,
     pub(super) metrics: Metrics,
+    pub(super) health: Arc<Health>,
     /// All YurtIngresses.
     pub(super) ingresses: Store<YurtIngress>,
 }
@@ -85,6 +90,16 @@ impl Context {
         let (Some(uid), Some(owner)) = (ingress.uid(), ingress.controller_owner_ref(&())) else {
             return Ok(Action::await_change());
         };
+        if ingress.finalizers().iter().any(|finalizer| finalizer == OPENYURT) {
+            // Its fields are others. The first write, also of the status, would drop those that this definition does not have.
+            let note = format!(
+                "another operator holds it by the finalizer {OPENYURT}: nothing is done. See \"From OpenYurt's YurtIngress\" in \
+                 deploy/operator/README.md"
+            );
+            tracing::warn!(name = ingress.name_any(), "{note}");
+            self.notices.warn(&ingress.object_ref(&()), "NotOurs", &note).await;
+            return Ok(Action::await_change());
+        }
         if ingress.metadata.deletion_timestamp.is_some() {
             return self.finalize(ingress, &uid).await;
         }
@@ -151,6 +166,7 @@ impl Context {
         if owned.is_empty() {
             self.set_finalizers(ingress, &[]).await?;
             self.metrics.pools(0, 0, 0);
+            self.health.note(Vec::new());
         }
         // The deletion of the last object is a change.
         Ok(Action::await_change())
@@ -175,6 +191,9 @@ impl Context {
         if findings.not_accepted.is_none() {
             let failed = findings.pools.values().filter(|state| state.is_failure()).count();
             let ready = after.conditions.ready_pools.len();
+            let unready = after.conditions.unready_pools.iter();
+            let note = |pool: &UnreadyPool| format!("pool {}: {}: {}", pool.name, pool.reason, pool.message);
+            self.health.note(unready.map(note).collect());
             self.metrics.pools(ready, findings.pools.len().saturating_sub(ready + failed), failed);
         }
         if ingress.status.as_ref() == Some(&after) {

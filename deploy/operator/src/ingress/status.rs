@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::pool_state::PoolState;
-use crate::api::{UnreadyKind, UnreadyPool, YurtIngress, YurtIngressCondition, YurtIngressStatus};
+use crate::api::{UnreadyKind, UnreadyPool, UpgradingPool, YurtIngress, YurtIngressCondition, YurtIngressStatus};
 
 /// The longest message of a condition that the API server accepts.
 const MAX_MESSAGE: usize = 32_768;
@@ -26,15 +26,26 @@ pub(super) struct Findings {
     pub(super) paused_by: Option<String>,
     /// The version of the template.
     pub(super) version: Option<String>,
+    /// The versions of pools that have another one.
+    pub(super) versions: BTreeMap<String, String>,
 }
 
 /// The status after these findings.
 pub(super) fn status(ingress: &YurtIngress, findings: &Findings, now: Timestamp) -> YurtIngressStatus {
     let before = ingress.status.clone().unwrap_or_default();
-    let mut conditions = YurtIngressCondition::default();
+    let (mut conditions, mut upgrading_pools) = (YurtIngressCondition::default(), Vec::new());
     for (name, state) in &findings.pools {
         match state {
             PoolState::Ready => conditions.ready_pools.push(name.clone()),
+            PoolState::Upgrading(reason, message) => {
+                conditions.ready_pools.push(name.clone());
+                upgrading_pools.push(UpgradingPool {
+                    name: name.clone(),
+                    version: findings.versions.get(name).cloned(),
+                    reason: (*reason).to_owned(),
+                    message: cut(message, MAX_POOL_MESSAGE),
+                });
+            }
             PoolState::Unready(kind, reason, message) => {
                 let same = before
                     .conditions
@@ -54,7 +65,7 @@ pub(super) fn status(ingress: &YurtIngress, findings: &Findings, now: Timestamp)
     let count = |length: usize| i32::try_from(length).unwrap_or(i32::MAX);
     let (ready, unready) = (conditions.ready_pools.len(), conditions.unready_pools.len());
     let generation = ingress.metadata.generation;
-    let verdicts = verdicts(findings, ready, &conditions.unready_pools);
+    let verdicts = verdicts(findings, ready, &conditions.unready_pools, &upgrading_pools);
     let standard_conditions = verdicts
         .into_iter()
         .map(|(kind, status, reason, message)| {
@@ -73,6 +84,7 @@ pub(super) fn status(ingress: &YurtIngress, findings: &Findings, now: Timestamp)
     YurtIngressStatus {
         replicas: Some(ingress.spec.replicas),
         conditions,
+        upgrading_pools,
         version: findings.version.clone(),
         ready_num: count(ready),
         unready_num: count(unready),
@@ -86,6 +98,7 @@ fn verdicts(
     findings: &Findings,
     ready: usize,
     unready: &[UnreadyPool],
+    upgrading: &[UpgradingPool],
 ) -> [(&'static str, bool, &'static str, String); 3] {
     if let Some(reason) = &findings.not_accepted {
         let text = || reason.clone();
@@ -117,6 +130,10 @@ fn verdicts(
         }
         (None, Some(pending)) => {
             (true, "PoolsPending", format!("{ready} of {all} pools are ready, pending: {pending}"))
+        }
+        (None, None) if !upgrading.is_empty() => {
+            let names: Vec<_> = upgrading.iter().map(|pool| pool.name.as_str()).collect();
+            (true, "PoolsUpgrading", format!("{ready} of {all} pools are ready, upgrading: {}", names.join(", ")))
         }
         (None, None) => (false, "Complete", format!("{ready} of {all} pools are ready")),
     };
