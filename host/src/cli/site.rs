@@ -16,7 +16,7 @@ use crate::logging::Repeated;
 use crate::lookups::FileView;
 use crate::modules::Modules;
 use crate::reload::prepare;
-use weir_runtime::{FilterEntry, FilterSet};
+use weir_runtime::{Endpoint, FilterEntry, FilterSet};
 
 /// A node of a cluster, and what loads filters for it.
 pub(super) struct Site {
@@ -28,6 +28,8 @@ pub(super) struct Site {
     labels: BTreeMap<String, String>,
     namespace: String,
     config_map: String,
+    /// That of the daemon on the node.
+    endpoint: Endpoint,
 }
 
 impl Site {
@@ -59,6 +61,7 @@ impl Site {
             labels,
             namespace: namespace.to_owned(),
             config_map: config_map.to_owned(),
+            endpoint: Endpoint { host: flags.pod_address.to_string(), port: flags.secure_port },
             cluster,
         })
     }
@@ -110,7 +113,7 @@ impl Site {
     }
 
     fn view(&self, objects: &[Value]) -> Result<FileView, CommandError> {
-        FileView::new(&self.node_name, objects.iter().cloned(), Vec::new(), None)
+        FileView::new(&self.node_name, objects.iter().cloned(), Vec::new(), Some(self.endpoint.clone()))
             .map_err(|source| CommandError::Objects { what: "the cluster".to_owned(), source })
     }
 }

@@ -268,6 +268,9 @@ pub(super) struct ServeFlags {
     /// Admin port; 0 selects a free port, which is logged
     #[arg(long, env = "WEIR_ADMIN_PORT", value_name = "PORT", default_value_t = 10267)]
     pub(super) admin_port: u16,
+    /// Added to --port, --secure-port and --admin-port, for a trial on nodes where another proxy has these
+    #[arg(long, env = "WEIR_PORT_OFFSET", value_name = "NUMBER", default_value_t = 0)]
+    pub(super) port_offset: u16,
     /// ConfigMap with the filters. Excludes --config-file [default: kube-system/weir-filters]
     #[arg(long, env = "WEIR_CONFIG_MAP", value_name = "NAMESPACE/NAME")]
     pub(super) config_map: Option<String>,

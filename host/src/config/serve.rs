@@ -166,8 +166,16 @@ impl ServeConfig {
         self.cache_dir = Some(directory);
     }
 
-    pub(super) fn validate(flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
+    pub(super) fn validate(mut flags: ServeFlags, in_cluster: Option<InCluster>) -> Result<Self, Vec<String>> {
         let mut errors = Vec::new();
+        for port in [&mut flags.port, &mut flags.secure_port, &mut flags.admin_port] {
+            match port.checked_add(flags.port_offset) {
+                // The system chooses it.
+                _ if *port == 0 => {}
+                Some(moved) => *port = moved,
+                None => errors.push(format!("--port-offset: {port} + {} is no port", flags.port_offset)),
+            }
+        }
         let upstream = upstream::from_flags(&flags, in_cluster, &mut errors);
         let node_name = match flags.node_name.as_deref().filter(|name| !name.is_empty()).map(node_name) {
             Some(Ok(name)) => Some(name),

@@ -140,6 +140,9 @@ signature-policy.yaml: |
 --pod-interface={{ $.Values.podInterface }}
 {{- end }}
 {{- end }}
+{{- if .Values.portOffset }}
+--port-offset={{ .Values.portOffset }}
+{{- end }}
 --config-map={{ .Release.Namespace }}/weir-filters
 --modules-dir={{ if eq .Values.install "systemd" }}/usr/local/lib/weir/modules{{ else }}/modules{{ end }}
 --cache-dir=/var/lib/weir/cache

@@ -25,8 +25,8 @@ spec:
 {{- toYaml . | nindent 8 }}
 {{- end }}
       ports:
-        - {name: http, containerPort: 10261, hostPort: 10261, hostIP: 127.0.0.1}
-        - {name: admin, containerPort: 10267, hostPort: 10267, hostIP: {{ .Values.admin.address | quote }}}
+        - {name: http, containerPort: {{ add 10261 $.Values.portOffset }}, hostPort: {{ add 10261 $.Values.portOffset }}, hostIP: 127.0.0.1}
+        - {name: admin, containerPort: {{ add 10267 $.Values.portOffset }}, hostPort: {{ add 10267 $.Values.portOffset }}, hostIP: {{ .Values.admin.address | quote }}}
       livenessProbe:
         httpGet: {host: {{ include "weir.probeHost" . | quote }}, port: admin, path: /livez}
       resources: {{- toYaml .Values.resources | nindent 8 }}
@@ -145,11 +145,11 @@ Description=Ports of Weir, a filtering Kubernetes API proxy
 Before=kubelet.service
 
 [Socket]
-ListenStream=127.0.0.1:10261
-ListenStream={{ contains ":" .Values.admin.address | ternary (printf "[%s]" .Values.admin.address) .Values.admin.address }}:10267
+ListenStream=127.0.0.1:{{ add 10261 $.Values.portOffset }}
+ListenStream={{ contains ":" .Values.admin.address | ternary (printf "[%s]" .Values.admin.address) .Values.admin.address }}:{{ add 10267 $.Values.portOffset }}
 {{- with .Values.podAddress }}
 # --pod-address: leave these two lines out with that flag. The daemon puts it on an interface, so it is not there yet.
-ListenStream={{ contains ":" . | ternary (printf "[%s]" .) . }}:10268
+ListenStream={{ contains ":" . | ternary (printf "[%s]" .) . }}:{{ add 10268 $.Values.portOffset }}
 FreeBind=true
 {{- end }}
 Backlog=4096

@@ -17,6 +17,12 @@ pub struct SiteFlags {
     /// ConfigMap with the configuration in force
     #[arg(long, env = "WEIR_CONFIG_MAP", value_name = "NAMESPACE/NAME", default_value = "kube-system/weir-filters")]
     pub config_map: String,
+    /// Address at which pods of the node reach the daemon, for filters that tell pods
+    #[arg(long, env = "WEIR_POD_ADDRESS", value_name = "IP", default_value = "169.254.20.10")]
+    pub pod_address: IpAddr,
+    /// Port at --pod-address
+    #[arg(long, env = "WEIR_SECURE_PORT", value_name = "PORT", default_value_t = 10268)]
+    pub secure_port: u16,
     /// Directory of the modules that the configuration does not contain
     #[arg(long, value_name = "DIR")]
     pub modules_dir: Option<PathBuf>,

@@ -106,6 +106,15 @@ fn version_help_and_completion_are_printed() {
 }
 
 #[test]
+fn one_flag_moves_all_ports() {
+    let config = serve("--port-offset 100 --pod-address 169.254.2.1 --admin-port 0");
+    assert_eq!((config.bind.port(), config.admin.port()), (10361, 0));
+    assert_eq!(config.secure_endpoint().unwrap().port, 10368, "filters pass it to pods");
+    let error = refused("serve --node-name n --server http://a --port-offset 60000");
+    assert!(error.contains("--port-offset: 10261 + 60000 is no port"), "{error}");
+}
+
+#[test]
 fn several_servers_keep_their_order() {
     let Ok(Command::Serve(config)) = line("serve --node-name n --server https://b:1,https://a --server-mode priority")
     else {
