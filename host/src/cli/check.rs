@@ -6,16 +6,15 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::CommandError;
-use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read};
+use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read, seen};
 use crate::config::Configuration;
 use crate::config::author::{CheckFlags, with_login};
 use crate::config::operator::OutputFormat;
 use crate::logging::Repeated;
-use crate::lookups::FileView;
 use crate::modules::Modules;
 use crate::reload::prepare;
 use weir_kube::GroupResource;
-use weir_runtime::{Endpoint, Filter, Loader, ModuleSource};
+use weir_runtime::{Filter, Loader, ModuleSource};
 
 /// What was found of one filter: what it is, or why it is refused.
 type Checked = (String, Result<Arc<Filter>, String>);
@@ -26,11 +25,7 @@ type Checked = (String, Result<Arc<Filter>, String>);
 /// All reasons for which a daemon would refuse the configuration.
 pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
     let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
-    // A stand-in for `--pod-address`, which the daemon knows and this command does not.
-    let endpoint = Endpoint { host: "169.254.20.10".to_owned(), port: 10268 };
-    let view = FileView::new("weir-check", [], Vec::new(), Some(endpoint))
-        .map_err(|source| CommandError::Objects { what: "no objects".to_owned(), source })?;
-    let loader = workbench.loader(view);
+    let loader = workbench.loader(seen("weir-check", &[])?);
     let bytes = read(&flags.config)?;
     let checked = block_on(async {
         Ok(match is_module(&bytes) {

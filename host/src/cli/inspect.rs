@@ -7,10 +7,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::CommandError;
-use super::workbench::{Workbench, block_on, entry, module};
+use super::workbench::{Workbench, block_on, entry, module, seen};
 use crate::config::author::InspectFlags;
 use crate::logging::Repeated;
-use crate::lookups::FileView;
 use weir_runtime::{Digest, FilterEntry, Probe, RawLookup};
 
 /// The most that a ConfigMap holds in bytes, keys included.
@@ -26,7 +25,7 @@ pub fn inspect(flags: &InspectFlags) -> Result<(), CommandError> {
     let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
     let module = module(&flags.module)?;
     let entry = entry(&flags.entry, &flags.module)?;
-    let loader = workbench.loader(FileView::empty());
+    let loader = workbench.loader(seen("weir-inspect", &[])?);
     let probed = async { loader.inspect(&entry, &module).await.map_err(CommandError::of_module(&flags.module)) };
     let probe = block_on(probed)?;
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
