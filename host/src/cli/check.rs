@@ -25,7 +25,7 @@ type Checked = (String, Result<Arc<Filter>, String>);
 /// All reasons for which a daemon would refuse the configuration.
 pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
     let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
-    let loader = workbench.loader(seen("weir-check", &[])?);
+    let loader = workbench.loader(seen("weir-check")?);
     let bytes = read(&flags.config)?;
     let checked = block_on(async {
         Ok(match is_module(&bytes) {

@@ -25,7 +25,7 @@ pub fn inspect(flags: &InspectFlags) -> Result<(), CommandError> {
     let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
     let module = module(&flags.module)?;
     let entry = entry(&flags.entry, &flags.module)?;
-    let loader = workbench.loader(seen("weir-inspect", &[])?);
+    let loader = workbench.loader(seen("weir-inspect")?);
     let probed = async { loader.inspect(&entry, &module).await.map_err(CommandError::of_module(&flags.module)) };
     let probe = block_on(probed)?;
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());

@@ -9,9 +9,10 @@ use super::CommandError;
 use super::cluster::{Cluster, Wanted};
 use super::project::Project;
 use super::run::{chain_for, document, every, title};
-use super::workbench::{Workbench, block_on, entry, load_granted, module, seen};
+use super::workbench::{Workbench, block_on, entry, load_granted, module};
 use crate::config::author::RecordFlags;
 use crate::logging::Repeated;
+use crate::lookups::FileView;
 use weir_kube::GroupResource;
 use weir_runtime::{FilterEntry, FilterSet, MatchRule, Outcome, Probe};
 
@@ -35,7 +36,7 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
     let entry = entry(&flags.entry, &path)?;
     block_on(async {
         // What it looks up may depend on the name of the node.
-        let nothing = seen(&flags.node_name, &[])?;
+        let nothing = view(flags, &[])?;
         let probe = workbench.loader(nothing).inspect(&entry, &module).await;
         let probe = probe.map_err(CommandError::of_module(&path))?;
         let cluster = Cluster::connect(&flags.kubeconfig()).await?;
@@ -52,7 +53,7 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
         looked_up.sort_by_key(title);
         looked_up.dedup_by_key(|object| title(object));
         let filter = FilterEntry { matches: Some(vec![every()?]), ..entry.clone() };
-        let loader = workbench.loader(seen(&flags.node_name, &looked_up)?);
+        let loader = workbench.loader(view(flags, &looked_up)?);
         let loaded = load_granted(&loader, filter, &path.display().to_string(), &module, |_| {}).await;
         let set = FilterSet::new(vec![Arc::new(loaded.map_err(CommandError::of_module(&path))?)]);
         let cases = cases(&set, &objects, &looked_up, &entry, flags).await;
@@ -67,6 +68,12 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
         say!("weir test {} --cases {folder}/cases", path.display());
         Ok(())
     })
+}
+
+/// What the filter sees.
+fn view(flags: &RecordFlags, objects: &[Value]) -> Result<FileView, CommandError> {
+    FileView::new(&flags.node_name, objects.iter().cloned(), Vec::new(), None)
+        .map_err(|source| CommandError::Objects { what: "the cluster".to_owned(), source })
 }
 
 /// The resources to record.

@@ -240,15 +240,11 @@ pub(super) fn world(flags: &WorldFlags) -> Result<FileView, CommandError> {
         .map_err(|source| CommandError::Objects { what: "--cluster".to_owned(), source })
 }
 
-/// The address for pods in the manifests. It stands in for that of a daemon, which these commands do not ask.
-pub(super) fn stand_in() -> Endpoint {
-    Endpoint { host: "169.254.20.10".to_owned(), port: 10268 }
-}
-
-/// What a filter sees of these objects of a cluster on a node.
-pub(super) fn seen(node: &str, objects: &[Value]) -> Result<FileView, CommandError> {
-    FileView::new(node, objects.iter().cloned(), Vec::new(), Some(stand_in()))
-        .map_err(|source| CommandError::Objects { what: "the cluster".to_owned(), source })
+/// What a filter sees without a cluster. The address for pods is that of the manifests: a daemon would know its own.
+pub(super) fn seen(node: &str) -> Result<FileView, CommandError> {
+    let endpoint = Endpoint { host: "169.254.20.10".to_owned(), port: 10268 };
+    FileView::new(node, [], Vec::new(), Some(endpoint))
+        .map_err(|source| CommandError::Objects { what: "no objects".to_owned(), source })
 }
 
 /// Runs the future of a command.
