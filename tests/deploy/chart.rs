@@ -79,6 +79,10 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
         "install is systemd",
     ),
     (&["filterOverrides.endpoint={}"], "filterOverrides", "there is no filter endpoint, filters has servicetopology, "),
+    (&["filterOverrides.endpoints.failurPolicy=\"Fail\""], "/filterOverrides/endpoints", "'failurPolicy'"),
+    (&["filterOverrides.endpoints.name=\"other\""], "/filterOverrides/endpoints", "'name'"),
+    (&["podLabels={\"app.kubernetes.io/name\":\"a\"}"], "/podLabels", "'not' failed"),
+    (&["signaturePolicy.policies=[{\"prefix\":\"oci://\"}]"], "/signaturePolicy/policies/0", "missing property"),
     (&["filters=[{\"name\":\"a\"},{\"name\":\"a\"}]"], "filters", "there are two filters a"),
     (&["instal=\"systemd\""], "at ''", "'instal'"),
     (&["install=\"pod\""], "/install", "'static-pod'"),
@@ -541,6 +545,11 @@ fn values_that_yaml_reads_otherwise_arrive_as_they_are() {
     assert_eq!(account["metadata"]["annotations"], json!({"a": "1"}));
     for binding in objects.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Binding")) {
         assert_eq!(binding["subjects"][0]["name"], "edge", "{binding}");
+    }
+    // In a file of values `on` is a boolean.
+    for (value, role) in [("\"on\"", true), ("true", true), ("false", false), ("\"auto\"", false)] {
+        let objects = helm.objects(&["install=\"systemd\"", &format!("nodeCondition={value}")]);
+        assert_eq!(object(&objects, "ClusterRole", "weir-node-condition").is_some(), role, "{value}");
     }
     let unit = helm.objects(&["install=\"systemd\"", "resources.limits.memory=536870912"]);
     let unit = object(&unit, "ConfigMap", "weir-node-files").unwrap()["data"]["weir.service"].as_str().unwrap();

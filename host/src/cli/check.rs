@@ -15,6 +15,7 @@ use crate::modules::Modules;
 use crate::reload::prepare;
 use weir_kube::GroupResource;
 use weir_runtime::{Filter, Loader, ModuleSource};
+use weir_upstream::error_report;
 
 /// What was found of one filter: what it is, or why it is refused.
 type Checked = (String, Result<Arc<Filter>, String>);
@@ -51,8 +52,11 @@ async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Re
     let shown = path.display().to_string();
     let note = |resource: &GroupResource| eprintln!("{shown}: note: its configuration needs {resource} in `grants`");
     let loaded = load_granted(loader, entry_of(path, &flags.settings)?, &shown, module, note).await;
-    let filter = loaded.map_err(CommandError::of_module(path))?;
-    Ok((filter.name().to_string(), Ok(Arc::new(filter))))
+    match (loaded, flags.output) {
+        (Ok(filter), _) => Ok((filter.name().to_string(), Ok(Arc::new(filter)))),
+        (Err(error), OutputFormat::Json) => Ok((shown, Err(error_report(&error)))),
+        (Err(error), OutputFormat::Text) => Err(CommandError::of_module(path)(error)),
+    }
 }
 
 async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Vec<Checked> {

@@ -37,6 +37,9 @@ impl PeersConfig {
             return None;
         };
         let pools: Vec<_> = flags.peer.iter().map(|list| pool(list, errors)).collect();
+        if pools.len() > 1 && pools.iter().any(|pool| pool.len() == 1) {
+            errors.push("--peer: a list has one node: give all nodes of a pool in one list, with commas".to_owned());
+        }
         let mut nodes = BTreeSet::new();
         for (name, _) in pools.iter().flatten() {
             if !nodes.insert(name) {
@@ -134,6 +137,11 @@ mod tests {
         // One list need not name the node. Of several it is not known which is meant.
         assert_eq!(chosen("x", &[one]), Ok((None, names(&["a", "b"]))));
         assert_eq!(chosen("x", &[one, other]), Ok((None, Vec::new())));
+        let alone = chosen("a", &[one, "c=https://10.1.0.1:10268"]);
+        assert_eq!(
+            alone,
+            Err(names(&["--peer: a list has one node: give all nodes of a pool in one list, with commas"]))
+        );
         let twice = chosen("a", &[one, "c=https://10.1.0.1:10268,a=https://10.0.0.3:10268"]);
         assert_eq!(twice, Err(names(&["--peer: node a is given twice"])));
     }

@@ -75,9 +75,13 @@ impl SecureConfig {
                 return None;
             }
         };
-        let for_peers = peers.and_then(|peers| peers.own_host.as_deref()).map(|host| match host.parse() {
-            Ok(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-            _ => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        // All addresses, of both families if one of those that clients know is of IPv6.
+        let for_peers = peers.and_then(|peers| peers.own_host.as_deref()).map(|host| {
+            let known = [host.parse().ok(), flags.pod_address];
+            match known.iter().flatten().any(IpAddr::is_ipv6) {
+                true => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+                false => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            }
         });
         let address = flags.secure_bind_address.or(for_peers).or(flags.pod_address).unwrap_or(flags.bind_address);
         let address = SocketAddr::new(address, flags.secure_port);

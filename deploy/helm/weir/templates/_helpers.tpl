@@ -127,6 +127,11 @@ signature-policy.yaml: |
 {{- if regexMatch "^[A-Za-z0-9_./:=,@%+-]+$" $word }}{{ $word }}{{ else }}"{{ $word }}"{{ end }}
 {{- end }}
 
+{{/* `on` or `off`, which YAML reads as true and false; nothing for `auto`. */}}
+{{- define "weir.nodeCondition" -}}
+{{- get (dict "on" "on" "true" "on" "off" "off" "false" "off") (toString .Values.nodeCondition) }}
+{{- end }}
+
 {{/* Whether the DaemonSet has the credential of its node. */}}
 {{- define "weir.hasNodeCredential" -}}
 {{- if or .Values.nodeCredential .Values.peers.pools }}true{{ end }}
@@ -174,8 +179,8 @@ signature-policy.yaml: |
 {{- end }}
 --peer={{ join "," $peers }}
 {{- end }}
-{{- if ne .Values.nodeCondition "auto" }}
---node-condition={{ .Values.nodeCondition }}
+{{- with include "weir.nodeCondition" . }}
+--node-condition={{ . }}
 {{- end }}
 --log-format=json
 {{- range .Values.extraArgs }}

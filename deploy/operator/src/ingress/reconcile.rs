@@ -85,12 +85,18 @@ pub(super) async fn reconcile(ingress: Arc<YurtIngress>, context: Arc<Context>) 
     result.map_err(|source| ReconcileError { name: ingress.name_any(), source })
 }
 
+/// Whether OpenYurt's operator has the object, and this one has never written it.
+fn is_foreign(ingress: &YurtIngress) -> bool {
+    let has = |name: &str| ingress.finalizers().iter().any(|finalizer| finalizer == name);
+    has(OPENYURT) && !has(FINALIZER)
+}
+
 impl Context {
     async fn look(&self, ingress: &YurtIngress) -> Result<Action, ApplyError> {
         let (Some(uid), Some(owner)) = (ingress.uid(), ingress.controller_owner_ref(&())) else {
             return Ok(Action::await_change());
         };
-        if ingress.finalizers().iter().any(|finalizer| finalizer == OPENYURT) {
+        if is_foreign(ingress) {
             // Its fields are others. The first write, also of the status, would drop those that this definition does not have.
             let note = format!(
                 "another operator holds it by the finalizer {OPENYURT}: nothing is done. See \"From OpenYurt's YurtIngress\" in \
@@ -136,7 +142,8 @@ impl Context {
         let age = |ingress: &YurtIngress| (ingress.creation_timestamp().map(|time| time.0), ingress.name_any());
         let own = age(ingress);
         let others = self.ingresses.state();
-        let acting = others.iter().filter(|other| other.uid() != ingress.uid()).map(|other| age(other));
+        let others = others.iter().filter(|other| other.uid() != ingress.uid() && !is_foreign(other));
+        let acting = others.map(|other| age(other));
         acting.filter(|other| *other < own).min().map(|(_, name)| name)
     }
 
