@@ -284,7 +284,7 @@ mod tests {
         let spec: YurtIngressSpec =
             serde_json::from_str(r#"{"ingress_controller_replicas_per_pool":2,"pools":[{"name":"hangzhou"}]}"#)
                 .unwrap();
-        assert_eq!((spec.replicas, spec.controller.as_str()), (2, "ingress-nginx"));
+        assert_eq!((spec.replicas, spec.controller.as_str()), (2, "traefik"));
         let status = YurtIngressStatus {
             version: Some("1".into()),
             conditions: YurtIngressCondition { ready_pools: vec!["a".into()], unready_pools: Vec::new() },
