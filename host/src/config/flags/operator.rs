@@ -17,7 +17,7 @@ pub struct SiteFlags {
     /// ConfigMap with the configuration in force
     #[arg(long, env = "WEIR_CONFIG_MAP", value_name = "NAMESPACE/NAME", default_value = "kube-system/weir-filters")]
     pub config_map: String,
-    /// Address at which pods of the node reach the daemon, for filters that tell pods
+    /// Address at which pods of the node reach the daemon, for filters that redirect pods to it
     #[arg(long, env = "WEIR_POD_ADDRESS", value_name = "IP", default_value = "169.254.20.10")]
     pub pod_address: IpAddr,
     /// Port at --pod-address
