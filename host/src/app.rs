@@ -260,7 +260,8 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
 
     let changes = metrics.runtime.breaker_changes();
     let report = NodeReport::new(&config.node_name, status.clone(), changes, upstream.clone(), config.node_condition)
-        .with_differences(check.findings.subscribe());
+        .with_differences(check.findings.subscribe())
+        .with_node(node.clone());
     tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
 
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");

@@ -27,6 +27,7 @@ use self::condition::ConditionWriter;
 use self::event_log::NodeEvent;
 use self::events::EventWriter;
 use crate::admin::status::{FilterStatus, ReloadError};
+use crate::node_facts::NodeState;
 
 /// How often it looks whether the API server is back, beside the notice of a request that succeeded.
 const OFFLINE: Duration = Duration::from_secs(30);
@@ -39,6 +40,8 @@ pub struct NodeReport {
     results: watch::Receiver<u64>,
     breakers: Receiver<BreakerChange>,
     differences: Option<Receiver<CacheDifference>>,
+    /// What the Node says about filters.
+    node: Option<watch::Receiver<NodeState>>,
     reconnects: Reconnects,
     events: EventWriter,
     condition: Option<ConditionWriter>,
@@ -62,6 +65,7 @@ impl NodeReport {
             results,
             breakers: breakers.subscribe(),
             differences: None,
+            node: None,
             reconnects: upstream.connectivity().reconnects(),
             events: EventWriter::new(upstream.client(), node),
             condition: has_condition.then(|| ConditionWriter::new(upstream.node_client(), node)),
@@ -76,6 +80,18 @@ impl NodeReport {
         Self { differences: Some(differences), ..self }
     }
 
+    /// Its condition also shows that the Node turns all filters off.
+    #[must_use]
+    pub fn with_node(self, node: watch::Receiver<NodeState>) -> Self {
+        Self { node: Some(node), ..self }
+    }
+
+    /// Whether the Node turns all filters off.
+    fn is_off(&self) -> bool {
+        let node = self.node.as_ref();
+        node.is_some_and(|node| matches!(&*node.borrow(), NodeState::Known(facts) if facts.is_off))
+    }
+
     /// Runs until it is cancelled. Cancel-safe: an event or a condition that is being written may be lost.
     pub async fn run(mut self) {
         loop {
@@ -87,8 +103,9 @@ impl NodeReport {
                 self.events.write(&event).await;
             }
             self.events.flush().await;
+            let is_off = self.is_off();
             if let Some(condition) = &mut self.condition {
-                condition.write(&self.status).await;
+                condition.write(&self.status, is_off).await;
             }
         }
     }
@@ -123,6 +140,10 @@ impl NodeReport {
                 Err(RecvError::Closed) => std::future::pending().await,
             },
             found = next_difference(&mut self.differences) => Some(different(&found)),
+            () = next_state(&mut self.node) => {
+                self.condition.as_mut().map(ConditionWriter::mark_changed);
+                None
+            }
             () = self.reconnects.next() => {
                 self.condition.as_mut().map(ConditionWriter::mark_changed);
                 None
@@ -160,6 +181,14 @@ impl NodeReport {
             "Filter {name} failed too often: its circuit breaker is open, its failure policy {policy} applies. Last error: {error}"
         );
         NodeEvent::warning("CircuitBreakerOpened", "Filter", &note)
+    }
+}
+
+/// Waits until the Node says something else. Cancel-safe.
+async fn next_state(node: &mut Option<watch::Receiver<NodeState>>) {
+    match node {
+        Some(node) if node.changed().await.is_ok() => {}
+        _ => std::future::pending().await,
     }
 }
 

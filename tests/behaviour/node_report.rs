@@ -83,6 +83,27 @@ async fn refused_configurations_and_open_breakers_are_events_and_a_condition_of_
     assert!(node.to_string().contains("KubeletReady"), "the conditions of kubelet stay: {node}");
 }
 
+/// Failures on one object open no circuit breaker.
+#[tokio::test]
+async fn a_filter_that_fails_again_and_again_on_an_object_is_in_the_condition() {
+    let server = edge().await;
+    let mut nodes = watch(&server, "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dedge-a").await;
+    let weir = Setup::new(server.url())
+        .uncached()
+        .flag("--node-condition", "on")
+        .filters(FILTERS)
+        .module("bad-handle", &hostile("bad-handle"))
+        .start_ready()
+        .await;
+    assert_eq!(condition(&mut nodes, "FiltersActive").await["status"], "True");
+    for _ in 0..3 {
+        weir.client("victim").get("/api/v1/namespaces/default/services/web").await;
+    }
+    let failing = condition(&mut nodes, "FiltersFailing").await;
+    let message = "filters fail again and again on some objects: bad";
+    assert_eq!((&failing["status"], &failing["message"]), (&"False".into(), &message.into()));
+}
+
 #[tokio::test]
 async fn the_daemons_own_credential_sets_no_condition_by_default() {
     let server = edge().await;

@@ -1,6 +1,7 @@
-//! The condition `WeirFiltersReady` of the Node: True while the newest configuration is active and no circuit breaker is open.
+//! The condition `WeirFiltersReady` of the Node: True while the newest configuration is active, and no filter is off, open or
+//! failing again and again.
 //!
-//! It is written after a change, at most every [`PAUSE`], and every [`HEARTBEAT`], because each write of a Node goes to all
+//! It is written after a change, at most every [`PAUSE`], once a filter's failures are noticed by a look every [`LOOK`], and every [`HEARTBEAT`], because each write of a Node goes to all
 //! who watch Nodes. A restarted daemon that finds its condition on the Node writes nothing.
 
 use std::time::Duration;
@@ -10,11 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
+use weir_runtime::{Filter, Mode};
 use weir_upstream::{BackOff, clock, error_report, jitter};
 
 use super::event_log::note_of;
 use super::events::TIMEOUT;
 use crate::admin::status::{FilterStatus, ReloadError};
+use crate::node_facts::SWITCH;
 
 /// The type of the condition.
 const TYPE: &str = "WeirFiltersReady";
@@ -22,6 +25,8 @@ const TYPE: &str = "WeirFiltersReady";
 const SPREAD: Duration = Duration::from_secs(2);
 /// The least time between two writes.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
+/// How often it looks for what reports no change: objects on which a filter fails.
+pub(super) const LOOK: Duration = Duration::from_secs(30);
 /// How often an unchanged condition is written.
 const HEARTBEAT: Duration = Duration::from_secs(3600);
 /// The pauses after failed writes.
@@ -38,6 +43,8 @@ pub(super) struct ConditionWriter {
     due: Option<Instant>,
     /// Not before this time.
     earliest: Option<Instant>,
+    /// When it looks next for what reports no change.
+    look: Instant,
     back_off: BackOff,
     /// Whether the log says that it cannot be written.
     is_logged: bool,
@@ -60,8 +67,8 @@ struct FilterCondition {
 }
 
 impl FilterCondition {
-    /// The present state; `None` before the first result of a reload.
-    fn of(status: &FilterStatus) -> Option<Self> {
+    /// The present state; `None` before the first result of a reload. `is_off`: the Node turns all filters off.
+    fn of(status: &FilterStatus, is_off: bool) -> Option<Self> {
         let last = status.last_result()?;
         let active = status.active();
         let (is_ready, reason, message) = if !last.errors().is_empty() {
@@ -71,16 +78,22 @@ impl FilterCondition {
                 None => "requests that a filter may match get 503",
             };
             (false, "ConfigurationRefused", format!("{effect}: {}: {}", last.source(), errors.join("; ")))
+        } else if is_off {
+            (false, "FiltersOff", format!("all filters are off, by the annotation {SWITCH} of the Node"))
         } else {
             let active = active.unwrap_or_default();
-            let open: Vec<_> =
-                active.iter().filter(|filter| filter.is_suspended()).map(|filter| &**filter.name()).collect();
-            match open.as_slice() {
-                [] => {
-                    let filters = if active.len() == 1 { "filter" } else { "filters" };
-                    (true, "FiltersActive", format!("{} is active with {} {filters}", last.source(), active.len()))
-                }
-                open => (false, "CircuitBreakerOpen", format!("filters failed too often: {}", open.join(", "))),
+            let names = |is_so: fn(&Filter) -> bool| {
+                let found = active.iter().filter(|filter| filter.entry().mode == Mode::Enforce && is_so(filter));
+                found.map(|filter| &**filter.name()).collect::<Vec<_>>().join(", ")
+            };
+            let (open, failing) = (names(Filter::is_suspended), names(|filter| !filter.set_aside().is_empty()));
+            if !open.is_empty() {
+                (false, "CircuitBreakerOpen", format!("filters failed too often: {open}"))
+            } else if !failing.is_empty() {
+                (false, "FiltersFailing", format!("filters fail again and again on some objects: {failing}"))
+            } else {
+                let filters = if active.len() == 1 { "filter" } else { "filters" };
+                (true, "FiltersActive", format!("{} is active with {} {filters}", last.source(), active.len()))
             }
         };
         let status = if is_ready { "True" } else { "False" };
@@ -96,6 +109,7 @@ impl ConditionWriter {
             written: None,
             due: None,
             earliest: None,
+            look: Instant::now() + LOOK,
             back_off: BackOff::new(RETRY, MAX_RETRY),
             is_logged: false,
         }
@@ -110,15 +124,23 @@ impl ConditionWriter {
 
     /// When [`ConditionWriter::write`] has something to do.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due
+        Some(self.due.map_or(self.look, |due| due.min(self.look)))
     }
 
     /// Writes the condition if it is time to, and the Node has another one. A failed write is repeated later.
-    pub(super) async fn write(&mut self, status: &FilterStatus) {
-        if self.due.is_none_or(|due| due > Instant::now()) {
+    pub(super) async fn write(&mut self, status: &FilterStatus, is_off: bool) {
+        let now = Instant::now();
+        if self.look <= now {
+            self.look = now + LOOK;
+            let shown = self.written.as_ref().and_then(|written| written.condition.as_ref());
+            if shown.is_some() && shown != FilterCondition::of(status, is_off).as_ref() {
+                self.due = Some(self.earliest.map_or(now, |earliest| earliest.max(now)));
+            }
+        }
+        if self.due.is_none_or(|due| due > now) {
             return;
         }
-        let Some(condition) = FilterCondition::of(status) else {
+        let Some(condition) = FilterCondition::of(status, is_off) else {
             // The first result plans it again.
             self.due = None;
             return;

@@ -7,11 +7,13 @@ use weir_upstream::{Tasks, UpstreamConfig};
 
 use super::*;
 use crate::admin::status::ReloadResult;
+use crate::node_facts::NodeFacts;
 
 struct Fixture {
     server: ApiServer,
     status: Arc<FilterStatus>,
     breakers: broadcast::Sender<BreakerChange>,
+    node: watch::Sender<NodeState>,
     tasks: Tasks,
 }
 
@@ -19,7 +21,13 @@ async fn fixture() -> Fixture {
     let server = ApiServer::builder().record(100).start().await.unwrap();
     let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge-a"}});
     server.store().put(node).unwrap();
-    Fixture { server, status: Arc::default(), breakers: broadcast::Sender::new(8), tasks: Tasks::default() }
+    Fixture {
+        server,
+        status: Arc::default(),
+        breakers: broadcast::Sender::new(8),
+        node: watch::Sender::new(NodeState::Pending),
+        tasks: Tasks::default(),
+    }
 }
 
 impl Fixture {
@@ -27,7 +35,7 @@ impl Fixture {
         let config = UpstreamConfig::new(kube::Config::new(self.server.url().parse().unwrap()));
         let upstream = Arc::new(Upstream::new(&config, Arc::default()).unwrap());
         let report = NodeReport::new("edge-a", self.status.clone(), &self.breakers, upstream, true);
-        self.tasks.spawn_until_stop(report.run());
+        self.tasks.spawn_until_stop(report.with_node(self.node.subscribe()).run());
     }
 
     fn refuse(&self, reason: &str) {
@@ -91,8 +99,8 @@ async fn a_result_before_the_start_is_reported_and_an_equal_condition_is_not_wri
     fixture.start();
     fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
     fixture.tasks.drain(std::time::Duration::from_secs(10)).await;
-    let Fixture { server, status, breakers, .. } = fixture;
-    let again = Fixture { server, status, breakers, tasks: Tasks::default() };
+    let Fixture { server, status, breakers, node, .. } = fixture;
+    let again = Fixture { server, status, breakers, node, tasks: Tasks::default() };
     again.server.clear_requests();
     again.start();
     again.requested(|all| all.iter().any(|request| request == "GET /api/v1/nodes/edge-a")).await;
@@ -104,6 +112,20 @@ async fn a_result_before_the_start_is_reported_and_an_equal_condition_is_not_wri
     again.breakers.send(BreakerChange { filter: "a".into(), is_open: false }).unwrap();
     let requests = again.requested(created).await;
     assert!(!requests.iter().any(|request| is_patch(request)), "{requests:?}");
+}
+
+#[tokio::test]
+async fn the_condition_shows_that_the_node_turns_all_filters_off() {
+    let fixture = fixture().await;
+    fixture.status.live(&[], ReloadResult::applied("f.yaml", &[]));
+    fixture.start();
+    let patches = |all: &[String]| all.iter().filter(|request| is_patch(request)).count();
+    fixture.requested(|all| patches(all) == 1).await;
+    fixture.node.send_replace(NodeState::Known(NodeFacts { is_off: true, ..NodeFacts::default() }));
+    fixture.requested(|all| patches(all) == 2).await;
+    let node = fixture.server.store().get("v1", "Node", "", "edge-a").unwrap();
+    let condition = &node["status"]["conditions"][0];
+    assert_eq!((&condition["status"], &condition["reason"]), (&"False".into(), &"FiltersOff".into()), "{condition}");
 }
 
 #[tokio::test]
