@@ -186,9 +186,9 @@ impl NodeReport {
 
 /// Waits until the Node says something else. Cancel-safe.
 async fn next_state(node: &mut Option<watch::Receiver<NodeState>>) {
-    match node {
-        Some(node) if node.changed().await.is_ok() => {}
-        _ => std::future::pending().await,
+    let Some(node) = node else { return std::future::pending().await };
+    if node.changed().await.is_err() {
+        std::future::pending().await
     }
 }
 
