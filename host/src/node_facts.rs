@@ -30,6 +30,13 @@ pub enum NodeState {
     Unreadable(String),
 }
 
+impl NodeState {
+    /// Whether the Node turns all filters off.
+    pub(crate) fn is_off(&self) -> bool {
+        matches!(self, Self::Known(facts) if facts.is_off)
+    }
+}
+
 /// What a Node says about filters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeFacts {

@@ -88,8 +88,7 @@ impl NodeReport {
 
     /// Whether the Node turns all filters off.
     fn is_off(&self) -> bool {
-        let node = self.node.as_ref();
-        node.is_some_and(|node| matches!(&*node.borrow(), NodeState::Known(facts) if facts.is_off))
+        self.node.as_ref().is_some_and(|node| node.borrow().is_off())
     }
 
     /// Runs until it is cancelled. Cancel-safe: an event or a condition that is being written may be lost.

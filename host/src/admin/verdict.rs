@@ -9,7 +9,7 @@ use weir_store::ReflectorStatus;
 use super::notices::{Notice, Notices};
 use super::port::AdminParts;
 use super::status::{FilterStatus, ReloadError};
-use crate::node_facts::{NodeState, SWITCH};
+use crate::node_facts::SWITCH;
 
 /// The longest reason of a notice.
 const REASON: usize = 400;
@@ -72,7 +72,7 @@ fn faults(status: &FilterStatus, notices: &Notices, degraded: &[(String, usize)]
     let mut faults = Vec::new();
     let mut add = |name, text| faults.push(Notice { name, text });
     if let Some((node, state)) = &notices.node
-        && matches!(&*state.borrow(), NodeState::Known(facts) if facts.is_off)
+        && state.borrow().is_off()
     {
         add(
             "filters-off",
@@ -155,7 +155,7 @@ mod tests {
     use super::super::notices::tests::assert_documented;
     use super::super::status::ReloadResult;
     use super::*;
-    use crate::node_facts::NodeFacts;
+    use crate::node_facts::{NodeFacts, NodeState};
 
     fn named<'a>(found: &'a [Notice], name: &str) -> &'a str {
         let notice =

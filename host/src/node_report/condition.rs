@@ -134,7 +134,7 @@ impl ConditionWriter {
             self.look = now + LOOK;
             let shown = self.written.as_ref().and_then(|written| written.condition.as_ref());
             if shown.is_some() && shown != FilterCondition::of(status, is_off).as_ref() {
-                self.due = Some(self.earliest.map_or(now, |earliest| earliest.max(now)));
+                self.mark_changed();
             }
         }
         if self.due.is_none_or(|due| due > now) {

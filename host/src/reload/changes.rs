@@ -177,8 +177,7 @@ impl Changes {
         let node = self.node.borrow().clone();
         let Some(configuration) = newest else {
             // What should be on is not known, but that nothing is: the next attempt begins with it.
-            let is_off = matches!(&node, NodeState::Known(facts) if facts.is_off);
-            return if is_off { Effect::Obsolete } else { Effect::None };
+            return if node.is_off() { Effect::Obsolete } else { Effect::None };
         };
         let (here, left_out, is_off) = match select(&configuration, &node) {
             Ok(Selected::Filters(here, left_out)) => (here.into_owned(), left_out, false),

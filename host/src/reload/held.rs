@@ -9,7 +9,6 @@ use super::last_good::SourcedConfiguration;
 use super::selection::{all_off, still_selected};
 use super::{Kept, Reloader};
 use crate::config::Configuration;
-use crate::node_facts::NodeState;
 use weir_runtime::{Filter, FilterName, FilterSet};
 
 /// What was loaded last.
@@ -61,7 +60,7 @@ impl Reloader {
         let node = self.node.borrow().clone();
         let (selected, left_out) = still_selected(filters, &node);
         kept.fallback_warnings.retain(|warning| *warning != all_off());
-        if !filters.is_empty() && matches!(&node, NodeState::Known(facts) if facts.is_off) {
+        if !filters.is_empty() && node.is_off() {
             kept.fallback_warnings.push(all_off());
         }
         if !is_same(&before, &selected) {
