@@ -9,15 +9,14 @@
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
 //! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
-//! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials. [`chain_stamps`] knows since which
-//! version each chain shows what clients hold. [`respond`] turns every error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
+//! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials.
+//! [`respond`] turns every error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
 //! `tests/layers.rs` checks that these modules depend on each other in one direction only.
 
 mod answered_by;
 mod body;
-mod chain_stamps;
 mod credential;
 mod explain;
 mod failure_log;
@@ -45,7 +44,6 @@ use weir_runtime::ServingReceiver;
 use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
 
-use self::chain_stamps::ChainStamps;
 pub use self::explain::{ExplainError, ExplainRequest};
 use self::failure_log::FailureLog;
 pub(crate) use self::failure_log::FailureStatus;
@@ -76,7 +74,7 @@ use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
 use crate::outage::Outage;
 use crate::sockets::Listener;
-use crate::view::Views;
+use crate::view::{ChainStamps, Views};
 
 /// The settings of the proxy.
 #[derive(Debug, Clone)]
@@ -177,7 +175,7 @@ pub struct Proxy {
     metrics: Arc<ProxyMetrics>,
     clients: Arc<ClientTable>,
     tasks: Tasks,
-    chain_stamps: ChainStamps,
+    chain_stamps: Arc<ChainStamps>,
     memory_budget: Arc<MemoryBudget>,
     unread: Arc<UnreadAnswers>,
     in_flight: Arc<InFlight>,
@@ -219,6 +217,7 @@ impl Proxy {
         } = parts;
         let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
         let disk = views.as_ref().and_then(|views| views.disk());
+        let chain_stamps = views.as_ref().map(|views| views.chain_stamps().clone()).unwrap_or_default();
         let lists = Arc::new(ListMemory::default());
         tasks.spawn_until_stop(lists.clone().expire());
         let (memory_budget, unread) = (Arc::new(MemoryBudget::new(config.response_memory)), UnreadAnswers::new());
@@ -245,7 +244,7 @@ impl Proxy {
             metrics,
             clients,
             tasks,
-            chain_stamps: ChainStamps::default(),
+            chain_stamps,
             memory_budget,
             unread,
             in_flight: Arc::default(),

@@ -12,9 +12,11 @@
 //!
 //! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object`.
 //! `scope` and `api_services` tell `registry` which views there may be.
-//! `watch_memory` bounds the histories.
+//! `watch_memory` bounds the histories. [`ChainStamps`] is what all views and the streams from the API server know together of what
+//! clients may hold.
 
 mod api_services;
+mod chain_stamps;
 mod event;
 mod metrics;
 mod object;
@@ -29,6 +31,7 @@ mod watch_memory;
 mod watchers;
 
 pub(crate) use self::api_services::is_built_in;
+pub(crate) use self::chain_stamps::ChainStamps;
 pub(crate) use self::event::{EncodedAs, WatchSelector, converted, encode, frame, list_item};
 pub use self::metrics::CacheMetrics;
 pub(crate) use self::object::{ViewObject, ViewOutcome};

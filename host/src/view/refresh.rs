@@ -1,6 +1,7 @@
 //! The task of a view: it filters what changes upstream, and filters everything again when the chain changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use weir_store::StoreKey;
 use weir_store::cache::{Object, Snapshot, StoreEvent};
 use weir_view::{Changed, Object as _};
 
+use super::chain_stamps::ChainStamps;
 use super::object::{ViewObject, ViewOutcome};
 use super::state::{View, ViewSnapshot};
 
@@ -31,6 +33,8 @@ pub(super) struct Refresh {
     /// The client component whose chain filters the view; `None` filters nothing.
     component: Option<String>,
     serving: ServingReceiver,
+    /// What all views and streams know together of what clients may hold.
+    stamps: Arc<ChainStamps>,
     chain: Option<Chain>,
     /// The position in the store's history.
     position: u64,
@@ -57,11 +61,17 @@ enum Wake {
 }
 
 impl Refresh {
-    pub(super) fn new(view: Arc<View>, component: Option<String>, serving: ServingReceiver) -> Self {
+    pub(super) fn new(
+        view: Arc<View>,
+        component: Option<String>,
+        serving: ServingReceiver,
+        stamps: Arc<ChainStamps>,
+    ) -> Self {
         Self {
             view,
             component,
             serving,
+            stamps,
             chain: None,
             position: 0,
             degraded: BTreeSet::new(),
@@ -81,7 +91,11 @@ impl Refresh {
         self.rebuild().await;
         loop {
             match self.wake(&mut changes).await {
-                Wake::Store => self.follow().await,
+                Wake::Store => {
+                    if self.follow().await.is_break() {
+                        changes.mark_changed();
+                    }
+                }
                 Wake::Chain => self.refilter(Vec::new()).await,
                 Wake::FilterSet => self.change_chain().await,
                 Wake::Retry => self.retry().await,
@@ -109,7 +123,7 @@ impl Refresh {
         if self.stamp.is_none()
             && let Some(change) = self.view.unanswered_change()
         {
-            self.stamp = Some(stamp(&self.view, change).boxed());
+            self.stamp = Some(self.read_stamp(change).boxed());
         }
         let stamped = async {
             match &mut self.stamp {
@@ -162,10 +176,24 @@ impl Refresh {
         let chain = self.chain_version();
         self.degraded.clear();
         let objects = self.filter_all(&source, None).await;
-        self.report_degraded();
         let next = ViewSnapshot { version: source.version, format: source.format.clone(), objects, chain };
+        let stamp = self.stamp_of_reset(chain);
+        self.view.reset(next, stamp);
+        self.report_degraded();
+    }
+
+    /// Up to which version clients may hold something else than a view that begins anew shows; `None`: it must be read.
+    fn stamp_of_reset(&self, chain: Option<ChainVersion>) -> Option<u64> {
+        let resource = &self.view.collection.resource;
         let is_first = self.view.subscribe().borrow().is_none();
-        self.view.reset(next, !is_first || self.has_filtered());
+        if is_first {
+            return if self.has_filtered() { self.stamps.of(chain?, resource) } else { Some(0) };
+        }
+        // Versions of before come again, with another content.
+        if let Some(chain) = chain {
+            self.stamps.degrade(chain, resource, self.view.snapshot().version);
+        }
+        None
     }
 
     /// Whether clients may hold what filters have made.
@@ -197,14 +225,20 @@ impl Refresh {
         objects
     }
 
-    /// Applies the store's events since the last position.
-    async fn follow(&mut self) {
+    /// Applies the store's events since the last position. Breaks off at a new filter set: what the API server makes after that, the
+    /// filters of before do not show.
+    async fn follow(&mut self) -> ControlFlow<()> {
         loop {
-            let Ok(events) = self.view.store.events_from(self.position, BATCH) else {
-                return self.compare().await;
+            let events = self.view.store.events_from(self.position, BATCH);
+            if self.serving.has_changed().unwrap_or_default() {
+                return ControlFlow::Break(());
+            }
+            let Ok(events) = events else {
+                self.compare().await;
+                return ControlFlow::Continue(());
             };
             if events.is_empty() {
-                return;
+                return ControlFlow::Continue(());
             }
             self.position += events.len() as u64;
             self.apply(&events).await;
@@ -236,8 +270,8 @@ impl Refresh {
             latest.insert(key.clone(), new.clone());
             published.push(Changed { version, key: Some(key.clone()), new, is_list, memo });
         }
-        self.report_degraded();
         self.view.apply(published);
+        self.report_degraded();
     }
 
     /// A change is taken before the first outcome that was made with it.
@@ -274,8 +308,8 @@ impl Refresh {
         self.degraded.retain(|key| source.objects.contains_key(key));
         let objects = self.filter_all(&source, Some(&view)).await;
         self.take_before();
-        self.report_degraded();
         self.view.jump(source.version, objects);
+        self.report_degraded();
     }
 
     /// Filters objects without a verdict again. A filter takes few of them at once that fail again and again: each has its turn.
@@ -358,8 +392,13 @@ impl Refresh {
         }
     }
 
-    /// Says how many objects have no verdict, once when that begins and once when it ends: the filters log what they fail on.
+    /// Says how many objects have no verdict, once when that begins and once when it ends: the filters log what they fail on. Up to
+    /// the version that clients have got by now, they may hold what failure policies have decided.
     fn report_degraded(&mut self) {
+        let shown = self.view.snapshot();
+        if let Some(chain) = shown.chain.filter(|_| !self.degraded.is_empty()) {
+            self.stamps.degrade(chain, &self.view.collection.resource, shown.version);
+        }
         let (before, now) = (self.view.degraded_objects(), self.degraded.len());
         self.view.set_degraded(now);
         let (collection, component) = (&self.view.collection, self.component.as_deref());
@@ -373,18 +412,22 @@ impl Refresh {
         }
     }
 
+    /// Reads the stamp of a change of the view. The view is not held meanwhile: it could not be closed.
+    fn read_stamp(&self, change: u64) -> impl Future<Output = ()> + Send + 'static {
+        let (read, view) = (self.view.store.stamp(), Arc::downgrade(&self.view));
+        let (stamps, taken) = (self.stamps.clone(), self.view.snapshot().chain);
+        async move {
+            if let (Some(version), Some(view)) = (read.await, view.upgrade()) {
+                view.answer_change(change, version);
+                if let Some(chain) = taken {
+                    stamps.note(chain, &view.collection.resource, version);
+                }
+            }
+        }
+    }
+
     fn chain_version(&self) -> Option<ChainVersion> {
         self.chain.as_ref().map(Chain::version)
-    }
-}
-
-/// Reads the stamp of a change of a view. The view is not held meanwhile: it could not be closed.
-fn stamp(view: &Arc<View>, change: u64) -> impl Future<Output = ()> + Send + 'static {
-    let (read, view) = (view.store.stamp(), Arc::downgrade(view));
-    async move {
-        if let (Some(version), Some(view)) = (read.await, view.upgrade()) {
-            view.answer_change(change, version);
-        }
     }
 }
 

@@ -18,6 +18,7 @@ use weir_upstream::{CredentialLoan, Identity, Tasks};
 
 use self::open_views::{MAX_VIEWS, OpenView, OpenViews, ViewKey};
 use super::api_services::ApiServices;
+use super::chain_stamps::ChainStamps;
 use super::metrics::CacheMetrics;
 use super::permit::Permit;
 use super::refresh::Refresh;
@@ -64,6 +65,7 @@ pub struct Views {
     api_services: Arc<ApiServices>,
     metrics: Arc<CacheMetrics>,
     watch_memory: WatchMemory,
+    chain_stamps: Arc<ChainStamps>,
     ledger: Ledger,
     serving: ServingReceiver,
     tasks: Tasks,
@@ -101,6 +103,7 @@ impl Views {
             stores,
             metrics,
             watch_memory: WatchMemory::new(watch_memory),
+            chain_stamps: Arc::default(),
             ledger,
             serving,
             tasks,
@@ -315,7 +318,8 @@ impl Views {
         let counters = self.metrics.counters(&key.collection.resource);
         let view = Arc::new(View::new(store, counters, self.watch_memory.clone()));
         let stop = view.closed().clone();
-        let refresh = Refresh::new(view.clone(), key.component.clone(), self.serving.clone());
+        let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
+        let refresh = Refresh::new(view.clone(), key.component.clone(), serving, stamps);
         self.spawn(stop.clone(), refresh.run());
         let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store: of_store };
         open.views.insert(key.clone(), found);
@@ -330,6 +334,11 @@ impl Views {
                 () = task => {}
             }
         });
+    }
+
+    /// The stamps of the chains that the views show.
+    pub(crate) fn chain_stamps(&self) -> &Arc<ChainStamps> {
+        &self.chain_stamps
     }
 
     /// The cache on disk, if there is one.

@@ -359,8 +359,9 @@ impl View {
         });
     }
 
-    /// Begins anew with these objects: open watches end. `is_filtered`: clients may hold what other filters have made.
-    pub(super) fn reset(&self, next: ViewSnapshot, is_filtered: bool) {
+    /// Begins anew with these objects: open watches end. `stamp`: up to which version clients may hold something else, if that is
+    /// known.
+    pub(super) fn reset(&self, next: ViewSnapshot, stamp: Option<u64>) {
         // Versions of before may come again, with another content.
         let mut state = self.state();
         state.ended_at = state.ended_at.max(state.core.version());
@@ -369,8 +370,8 @@ impl View {
             core.reset(next.version, next.objects.clone());
             next
         });
-        if !is_filtered && let Some(change) = self.unanswered_change() {
-            self.answer_change(change, 0);
+        if let Some((stamp, change)) = stamp.zip(self.unanswered_change()) {
+            self.answer_change(change, stamp);
         }
     }
 

@@ -43,9 +43,7 @@ pub(in crate::proxy) async fn list(
     proxy: &Arc<Proxy>,
     read: ReadRequest,
 ) -> Result<Response<ResponseBody>, StatusError> {
-    if !read.is_of_views(proxy) {
-        read.find_stamp(proxy).await;
-    }
+    read.find_stamp(proxy).await;
     let mut read = Arc::new(read);
     loop {
         let ObjectsResponse { parts, body, encoding } = match read.send(proxy, read.upstream_path()).await? {

@@ -172,11 +172,6 @@ impl ReadRequest {
         matches!(self.media_type.transform, Transform::Table(..))
     }
 
-    /// Whether views serve the watches of its client, which then know what it holds.
-    pub(in crate::proxy) fn is_of_views(&self, proxy: &Proxy) -> bool {
-        proxy.views.as_ref().is_some_and(|views| views.serve(&self.component, &self.resource))
-    }
-
     /// Returns the upstream path. For a Table, it requests the whole objects beside the cells.
     #[must_use]
     pub(in crate::proxy) fn upstream_path(&self) -> PathAndQuery {

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 /// Each module with the modules that it may use.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 6] = [
     ("server", &[]),
-    ("chain_stamps", &[]),
     ("route", &[]),
-    ("response", &["server", "chain_stamps", "route"]),
+    ("response", &["server", "route"]),
     ("identity", &["server"]),
     ("websocket", &["server"]),
     ("service", &["server", "response", "identity", "route", "websocket"]),

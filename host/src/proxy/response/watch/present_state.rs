@@ -78,9 +78,7 @@ impl PresentState {
             input: ListInput::new(read, encoding, body),
             encoding,
             version,
-            // What a view may have shown is not known by the stamps of streams.
-            repeats: !read.is_table()
-                && (read.is_of_views(proxy) || !stamps.covers(read.filtering.version(), resource, text)),
+            repeats: !read.is_table() && !stamps.covers(read.filtering.version(), resource, text),
             takes_bookmarks: read.query.flag("allowWatchBookmarks"),
             sent: None,
         }))

@@ -131,6 +131,33 @@ async fn what_a_failure_policy_shows_is_filtered_again_until_there_is_a_verdict(
 }
 
 #[tokio::test]
+async fn what_a_closed_view_has_shown_without_a_verdict_the_next_one_corrects() {
+    let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
+    let views = fixture.caches.views.clone().unwrap();
+    failing.hides.store(true, Ordering::Relaxed);
+    failing.on(&["a"]);
+    informer_list(&fixture).await;
+    fixture.service("a", "LoadBalancer");
+    let changed = fixture.server.store().revision();
+    let list = loop {
+        let (_, list) = fixture.json(&format!("{SERVICES}?resourceVersion={changed}")).await;
+        if version(&list).parse::<u64>().unwrap() >= changed {
+            break list;
+        }
+    };
+    assert_eq!(names(&list), ["a", "b"], "the policy shows it");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(601)).await;
+    open_views::close_idle(&views).await;
+    tokio::time::resume();
+    assert!(views.status().iter().all(|store| store.views.is_empty()));
+    failing.on(&[]);
+    // What its client holds has a later version than the stamp of the filters.
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    assert_eq!(change(&mut events).await.0, "DELETED a");
+}
+
+#[tokio::test]
 async fn what_a_failure_policy_shows_in_a_streamed_list_is_corrected_by_the_watch_of_a_view() {
     let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
     failing.hides.store(true, Ordering::Relaxed);

@@ -17,6 +17,23 @@ async fn a_watch_continues_from_the_version_of_a_get() {
     assert_eq!(events.next_summary().await, "ADDED e");
 }
 
+/// As the conformance suite does it: it lists, and watches from the version of each event.
+#[tokio::test]
+async fn a_view_that_a_watch_opens_knows_since_when_its_filters_show_everything() {
+    let (fixture, _script, _) = cached().await;
+    fixture.json(SERVICES).await;
+    for (name, next) in [("d", "e"), ("f", "g")] {
+        fixture.service(name, "ClusterIP");
+        let held = fixture.server.store().revision();
+        // The first one opens the view, of whose resource nobody has written since.
+        let mut events = informer_watch(&fixture, &held.to_string()).await;
+        fixture.service(next, "ClusterIP");
+        assert_eq!(events.next_summary().await, format!("ADDED {next}"), "its client holds what these filters show");
+    }
+    let (lists, watches) = upstream_reads(&fixture);
+    assert_eq!((lists, watches), (2, 1), "that of the client, and the view's");
+}
+
 #[tokio::test]
 async fn a_watch_from_before_the_view_gets_what_came_and_went_since_then() {
     let (fixture, script, hidden) = cached().await;

@@ -17,7 +17,7 @@ fn open(views: &Views) -> (usize, usize) {
 }
 
 /// Closes the views that are idle now. The next time is a minute away.
-async fn close_idle(views: &Arc<Views>) {
+pub(super) async fn close_idle(views: &Arc<Views>) {
     let _ = tokio::time::timeout(Duration::from_secs(1), views.clone().close_idle()).await;
 }
 

@@ -1,9 +1,8 @@
-//! The stamps of chains, for watches that no view serves: since which resource version of the API server each has been in force,
-//! with what it looks up.
+//! The stamps of chains: since which resource version of the API server each has been in force, with what it looks up.
 //!
 //! What a client was shown of a later version, this chain version has shown it, whichever client it is, and wherever it has the
-//! version from. At the stamp or below, nothing is known of it. A stamp is the version of a consistent list that began after the
-//! chain version came into force.
+//! version from: a view, a list or a watch from the API server. At the stamp or below, nothing is known of it. A stamp is the
+//! version of a consistent read that began after the chain version came into force.
 //!
 //! Losing an entry is safe: clients get again what they hold. Bound: [`ENTRIES`]; the least recently used one leaves first.
 
@@ -21,9 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 /// The most chains and resources.
 const ENTRIES: usize = 4096;
 
-/// The stamp of each chain and resource; one per proxy.
+/// The stamp of each chain and resource; one of the daemon.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct ChainStamps {
+pub(crate) struct ChainStamps {
     stamps: Mutex<Stamps>,
 }
 
@@ -50,7 +49,7 @@ struct Stamp {
 
 impl ChainStamps {
     /// Notes that `chain_version` was in force when the API server made any version above `version`. The lowest one counts.
-    pub(in crate::proxy) fn note(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
+    pub(crate) fn note(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
         self.change(chain_version, resource, |stamp| {
             stamp.version = Some(stamp.version.map_or(version, |known| known.min(version)));
         });
@@ -58,13 +57,13 @@ impl ChainStamps {
 
     /// Notes that failure policies decided on some of what a client was shown up to `version`: nothing is known of it, whenever
     /// the filters came into force.
-    pub(in crate::proxy) fn degrade(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
+    pub(crate) fn degrade(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
         self.change(chain_version, resource, |stamp| stamp.degraded = stamp.degraded.max(version));
     }
 
     /// How long a watch goes on in which failure policies decide: the one that continues it shows its objects again, from another
     /// list.
-    pub(in crate::proxy) fn pause(&self, chain_version: ChainVersion, resource: &GroupResource) -> Duration {
+    pub(crate) fn pause(&self, chain_version: ChainVersion, resource: &GroupResource) -> Duration {
         let mut pause = FIRST_PAUSE;
         self.change(chain_version, resource, |stamp| {
             stamp.pause = (stamp.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
@@ -74,7 +73,7 @@ impl ChainStamps {
     }
 
     /// Notes a response without such objects.
-    pub(in crate::proxy) fn recover(&self, chain_version: ChainVersion, resource: &GroupResource) {
+    pub(crate) fn recover(&self, chain_version: ChainVersion, resource: &GroupResource) {
         if let Some(stamp) = self.stamps().newest.get_mut(&(chain_version.chain(), resource.clone())) {
             stamp.pause = Duration::ZERO;
         }
@@ -104,27 +103,23 @@ impl ChainStamps {
     }
 
     /// Whether the stamp is known, or cannot be.
-    pub(in crate::proxy) fn knows(&self, chain_version: ChainVersion, resource: &GroupResource) -> bool {
+    pub(crate) fn knows(&self, chain_version: ChainVersion, resource: &GroupResource) -> bool {
         chain_version == ChainVersion::UNFILTERED || self.of(chain_version, resource).is_some()
     }
 
     /// Whether `chain_version` was in force when the API server made this version. False if that is not known.
-    pub(in crate::proxy) fn covers(
-        &self,
-        chain_version: ChainVersion,
-        resource: &GroupResource,
-        version: &str,
-    ) -> bool {
+    pub(crate) fn covers(&self, chain_version: ChainVersion, resource: &GroupResource, version: &str) -> bool {
         let stamp = self.of(chain_version, resource);
         stamp.zip(version.parse().ok()).is_some_and(|(stamp, version): (u64, u64)| version > stamp)
     }
 
     /// Forgets all: the API server is that of another cluster.
-    pub(in crate::proxy) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.stamps().newest.clear();
     }
 
-    fn of(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
+    /// The stamp, once it is known.
+    pub(crate) fn of(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
         let mut stamps = self.stamps();
         stamps.clock += 1;
         let used = stamps.clock;
