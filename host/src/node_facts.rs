@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tokio::sync::watch;
-use weir_document::Path;
+use weir_document::{Document, Path};
 use weir_kube::{GroupResource, LookupSpec};
 use weir_store::{Change, ReflectorHandle, Reflectors};
 use weir_upstream::Tasks;
@@ -153,19 +153,25 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
     let Some(node) = snapshot.last_known(lookup, None, name) else {
         return NodeFacts { is_missing, ..NodeFacts::default() };
     };
-    let node = node.document();
-    let labels = Path::parse("metadata.labels").ok().and_then(|at| node.get(&at).ok().flatten());
-    let labels = match labels {
-        Some(weir_document::Value::Json(json)) => serde_json::from_str(&json).unwrap_or_default(),
-        _ => BTreeMap::new(),
-    };
-    let switch = node.annotation(SWITCH).ok().flatten();
-    let switch = switch.as_deref().map(str::trim).filter(|value| !value.is_empty());
-    let unknown = switch.filter(|value| ![OFF, ON].contains(value));
-    NodeFacts {
-        labels,
-        is_off: switch == Some(OFF),
-        unknown_switch: unknown.map(|value| weir_runtime::one_line(value, SHOWN)),
-        is_missing,
+    NodeFacts { is_missing, ..NodeFacts::of(&node.document()) }
+}
+
+impl NodeFacts {
+    /// What a Node says.
+    pub(crate) fn of(node: &Document) -> Self {
+        let labels = Path::parse("metadata.labels").ok().and_then(|at| node.get(&at).ok().flatten());
+        let labels = match labels {
+            Some(weir_document::Value::Json(json)) => serde_json::from_str(&json).unwrap_or_default(),
+            _ => BTreeMap::new(),
+        };
+        let switch = node.annotation(SWITCH).ok().flatten();
+        let switch = switch.as_deref().map(str::trim).filter(|value| !value.is_empty());
+        let unknown = switch.filter(|value| ![OFF, ON].contains(value));
+        Self {
+            labels,
+            is_off: switch == Some(OFF),
+            unknown_switch: unknown.map(|value| weir_runtime::one_line(value, SHOWN)),
+            is_missing: false,
+        }
     }
 }

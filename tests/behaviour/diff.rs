@@ -188,4 +188,10 @@ async fn an_object_is_explained_for_a_node_without_its_daemon() {
     assert_eq!(here["shown"]["endpoints"].as_array().unwrap().len(), 2);
     let elsewhere = explained("edge-c").await;
     assert_eq!((&elsewhere["outcome"], &elsewhere["filters"]), (&json!("unchanged"), &json!([])));
+    assert_eq!((&here["filtersOff"], &elsewhere["filtersOff"]), (&json!(false), &json!(false)));
+    desk.server.store().edit("v1", "Node", "", "edge-a", |node| {
+        node["metadata"]["annotations"]["weir.dev/filters"] = "off".into();
+    });
+    let off = explained("edge-a").await;
+    assert_eq!((&off["outcome"], &off["filtersOff"]), (&json!("unchanged"), &json!(true)), "as the daemon does it");
 }

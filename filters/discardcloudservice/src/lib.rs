@@ -12,7 +12,7 @@
 //! ```
 
 use serde::Deserialize;
-use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
+use weir_filter::{Error, Filter, Object, Path, Plan, Verdict, log};
 
 static TYPE: Path = Path::new("spec.type");
 static NAME: Path = Path::new("metadata.name");
@@ -72,8 +72,18 @@ impl Filter for DiscardCloudService {
 
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
         // Most Services are neither, so the kind is read last.
-        let discarded = (self.is_cloud_balancer(object) || self.is_named(object)) && object.is("v1", "Service");
-        Ok(if discarded { Verdict::Hide } else { Verdict::Keep })
+        let reason = if self.is_cloud_balancer(object) {
+            "hides a Service of type LoadBalancer: its annotations do not keep it"
+        } else if self.is_named(object) {
+            "hides a Service that the setting services names"
+        } else {
+            return Ok(Verdict::Keep);
+        };
+        if !object.is("v1", "Service") {
+            return Ok(Verdict::Keep);
+        }
+        log::debug(reason);
+        Ok(Verdict::Hide)
     }
 }
 

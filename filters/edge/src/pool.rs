@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 use weir_filter::cluster::Presence;
-use weir_filter::{Error, Lookup, Memo, Object, Path, StringSet, cluster, node};
+use weir_filter::{Error, Lookup, Memo, Object, Path, StringSet, cluster, log, node};
 
 use crate::names::Names;
 
@@ -119,9 +119,14 @@ pub enum PoolSource {
     NodeLabels,
 }
 
+/// The nodes that a [`PoolNodes`] names in its description.
+const DESCRIBED: usize = 8;
+
 /// The nodes of one pool.
 #[derive(Debug)]
 pub struct PoolNodes {
+    /// The pool with its source and first members, in an operator's words.
+    description: String,
     names: Names,
     name_set: StringSet,
     fingerprint: u64,
@@ -138,6 +143,11 @@ impl PoolNodes {
         &self.name_set
     }
 
+    /// Logs that only endpoints on the members are kept.
+    pub fn log_kept(&self) {
+        log::debug(&self.description);
+    }
+
     /// Returns a hash of the members: equal members have equal fingerprints.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
@@ -149,7 +159,7 @@ impl PoolNodes {
 pub struct PoolMembers {
     pool: LocalPool,
     source: PoolSource,
-    memo: Memo<u64, Rc<PoolNodes>>,
+    memo: Memo<(u64, String), Rc<PoolNodes>>,
 }
 
 impl PoolMembers {
@@ -184,16 +194,19 @@ impl PoolMembers {
     /// daemon cannot see whether the pool exists.
     pub fn get(&self) -> Result<Option<Rc<PoolNodes>>, Error> {
         match self.pool.name()? {
-            Some(pool) => self.of(&pool),
+            Some(pool) => self.of(pool),
             None => Ok(None),
         }
     }
 
-    fn of(&self, pool: &str) -> Result<Option<Rc<PoolNodes>>, Error> {
+    fn of(&self, pool: String) -> Result<Option<Rc<PoolNodes>>, Error> {
         let (resource, label, names) = match self.source {
             PoolSource::NodePools => {
-                let Some(known) = cluster::last_known(NODE_POOLS, None, pool) else { return absent(NODE_POOLS, pool) };
-                return Ok(Some(self.keep(known.fingerprint(&POOL_NODES), None, || known.column(&POOL_NODES))));
+                let Some(known) = cluster::last_known(NODE_POOLS, None, &pool) else {
+                    return absent(NODE_POOLS, &pool);
+                };
+                let members = (known.fingerprint(&POOL_NODES), pool);
+                return Ok(Some(self.keep(members, None, || known.column(&POOL_NODES))));
             }
             PoolSource::NodeBuckets => (NODE_BUCKETS, BUCKET_LABEL, &BUCKET_NODES),
             PoolSource::NodeLabels => (NODES, POOL_LABEL, &NODE_NAME),
@@ -208,24 +221,35 @@ impl PoolMembers {
         };
         let local = is_member.then_some(self.pool.node.as_str());
         if found.count() == 0 {
-            let unknown = absent(resource, pool)?;
+            let unknown = absent(resource, &pool)?;
             if local.is_none() {
                 return Ok(unknown);
             }
         }
-        Ok(Some(self.keep(found.fingerprint(names), local, || found.column(names))))
+        Ok(Some(self.keep((found.fingerprint(names), pool), local, || found.column(names))))
     }
 
     fn keep(
         &self,
-        fingerprint: u64,
+        (fingerprint, pool): (u64, String),
         local: Option<&str>,
         names: impl FnOnce() -> weir_filter::Column,
     ) -> Rc<PoolNodes> {
-        self.memo.get(fingerprint, || {
+        let source = match self.source {
+            PoolSource::NodePools => "NodePool",
+            PoolSource::NodeBuckets => "NodeBuckets",
+            PoolSource::NodeLabels => "labels of the Nodes",
+        };
+        let description = |all: &mut dyn Iterator<Item = &str>| {
+            let (named, more) = (all.by_ref().take(DESCRIBED).collect::<Vec<_>>().join(", "), all.count());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("keeps endpoints on the nodes of node pool {pool} only ({source}: {named}{more})")
+        };
+        self.memo.get((fingerprint, pool.clone()), || {
             let names = names();
             let all = || names.iter().flatten().chain(local);
-            Rc::new(PoolNodes { names: all().collect(), name_set: all().collect(), fingerprint })
+            let description = description(&mut all());
+            Rc::new(PoolNodes { description, names: all().collect(), name_set: all().collect(), fingerprint })
         })
     }
 }

@@ -83,6 +83,7 @@ impl Filter for Endpoints {
         let Some(members) = self.members.get()? else {
             return Ok(Verdict::Keep);
         };
+        members.log_kept();
         let left = match self.without_node {
             WithoutNode::Drop => format.cut(object, members.name_set())?,
             WithoutNode::Keep => {

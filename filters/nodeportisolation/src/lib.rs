@@ -18,7 +18,7 @@
 
 use serde::Deserialize;
 use weir_edge::pool::LocalPool;
-use weir_filter::{Error, Filter, Object, Path, Plan, Verdict};
+use weir_filter::{Error, Filter, Object, Path, Plan, Verdict, log};
 
 const LISTEN: &str = "nodeport.openyurt.io/listen";
 
@@ -78,6 +78,7 @@ impl Filter for NodePortIsolation {
         if is_open(&listen, &pool) || !object.is("v1", "Service") {
             return Ok(Verdict::Keep);
         }
+        log::debug(format_args!("closes node ports: the annotation {LISTEN} does not open them in node pool {pool}"));
         match self.when_closed {
             WhenClosed::Drop => return Ok(Verdict::Hide),
             WhenClosed::ClusterIp if service == "NodePort" => {

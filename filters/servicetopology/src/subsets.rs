@@ -58,6 +58,9 @@ pub(crate) fn cut(object: &mut Object<'_>, keys: &[TopologyKey], near: Near<'_>)
     if of_subsets.iter().flatten().all(|key| near.keeps_all(*key)) {
         return Ok(());
     }
+    if let Some(members) = near.members {
+        members.log_kept();
+    }
     let kept = |addresses: &Addresses| -> Rows {
         let key = |subset: usize, v6: bool| of_subsets.get(subset).and_then(|keys| keys.get(usize::from(v6))).copied();
         let keeps = |(subset, v6, node)| near.keeps(key(subset, v6).unwrap_or(TopologyKey::All), node);

@@ -178,7 +178,7 @@ impl Admin {
         let (method, path) = (request.method(), request.uri().path());
         if let (&Method::GET, Some(object), Some(proxy)) = (method, path.strip_prefix("/explain/"), &self.0.parts.proxy)
         {
-            return explain(proxy, object, &request, client, &self.0.parts.node_name).await;
+            return explain(proxy, object, &request, client, &self.0.parts).await;
         }
         self.respond(method, path, request.uri().query().unwrap_or_default())
     }
@@ -249,7 +249,7 @@ async fn explain<B>(
     object: &str,
     request: &Request<B>,
     client: &Client,
-    node_name: &str,
+    parts: &AdminParts,
 ) -> Response<Full<Bytes>> {
     let query = request.uri().query().unwrap_or_default();
     let Ok(uri) = format!("/{object}?{query}").parse() else {
@@ -266,7 +266,9 @@ async fn explain<B>(
     match proxy.explain(asked).await {
         Ok(mut explained) => {
             if let Some(explained) = explained.as_object_mut() {
-                explained.insert("node".to_owned(), node_name.into());
+                let is_off = parts.notices.node.as_ref().is_some_and(|(_, state)| state.borrow().is_off());
+                explained.insert("node".to_owned(), parts.node_name.clone().into());
+                explained.insert("filtersOff".to_owned(), is_off.into());
             }
             with(StatusCode::OK, JSON, format!("{explained:#}\n"))
         }

@@ -55,6 +55,7 @@ pub fn diff(flags: &DiffFlags) -> Result<bool, CommandError> {
         for (configuration, file) in [(&after, flags.config.display().to_string()), (&before, "in force".to_owned())] {
             notes(configuration).iter().for_each(|note| eprintln!("{file}: note: {note}"));
         }
+        site.is_off();
         let new = site.load(&flags.config.display().to_string(), &after).await?;
         let old = site.load("the configuration in force", &before).await?;
         compare(&site, &old, &new).await

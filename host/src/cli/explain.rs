@@ -20,6 +20,7 @@ use crate::config::operator::{ExplainFlags, OutputFormat};
 use crate::explanation::{Subject, write_text};
 use weir_kube::{RequestInfo, VerbClass};
 use weir_process::WatchedFiles;
+use weir_runtime::FilterSet;
 use weir_upstream::{ServerSource, error_report};
 
 /// How long the daemon may take to answer.
@@ -69,7 +70,11 @@ async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Res
     let parsed = RequestInfo::parse(&Method::GET, &uri).map_err(|error| invalid(error.to_string()))?;
     let resource = parsed.resource().ok_or_else(|| invalid("not an object".to_owned()))?;
     let Some(found) = site.cluster.object(&path).await? else { return Err(invalid("not found".to_owned())) };
-    let set = site.load("the configuration in force", &site.configuration().await?).await?;
+    let is_off = site.is_off();
+    let set = match is_off {
+        true => FilterSet::new(Vec::new()),
+        false => site.load("the configuration in force", &site.configuration().await?).await?,
+    };
     let chain = set.chain(&flags.component, &resource.resource, VerbClass::Read);
     let subject = Subject {
         object: resource,
@@ -83,6 +88,7 @@ async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Res
     let mut explained = subject.explain(&document(&found), chain.as_ref()).await.map_err(invalid)?;
     if let Some(explained) = explained.as_object_mut() {
         explained.insert("node".to_owned(), node.into());
+        explained.insert("filtersOff".to_owned(), is_off.into());
     }
     Ok(explained)
 }

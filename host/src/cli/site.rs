@@ -1,13 +1,11 @@
 //! The filters of a configuration, loaded for one node of a cluster: what they look up is read once, with the user's credential.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 
 use super::CommandError;
 use super::cluster::{Cluster, Wanted};
-use super::run::title;
+use super::run::{document, title};
 use super::workbench::Workbench;
 use crate::config::Configuration;
 use crate::config::author::with_login;
@@ -15,6 +13,7 @@ use crate::config::operator::SiteFlags;
 use crate::logging::Repeated;
 use crate::lookups::FileView;
 use crate::modules::Modules;
+use crate::node_facts::{NodeFacts, OFF, SWITCH};
 use crate::reload::prepare;
 use weir_runtime::{Endpoint, FilterEntry, FilterSet};
 
@@ -25,7 +24,8 @@ pub(super) struct Site {
     workbench: Workbench,
     modules: Modules,
     node_name: String,
-    labels: BTreeMap<String, String>,
+    /// What the Node says of filters.
+    facts: NodeFacts,
     namespace: String,
     config_map: String,
     /// That of the daemon on the node.
@@ -44,8 +44,6 @@ impl Site {
         let Some(node) = cluster.object(&path).await? else {
             return Err(CommandError::invalid(node_name, "the cluster has no such Node"));
         };
-        let labels = node.pointer("/metadata/labels").cloned();
-        let labels = labels.and_then(|labels| serde_json::from_value(labels).ok()).unwrap_or_default();
         let mut trust = flags.trust.clone();
         trust.registries = with_login(&trust.registries);
         let modules = Modules {
@@ -58,12 +56,20 @@ impl Site {
             workbench,
             modules,
             node_name: node_name.to_owned(),
-            labels,
+            facts: NodeFacts::of(&document(&node)),
             namespace: namespace.to_owned(),
             config_map: config_map.to_owned(),
             endpoint: Endpoint { host: flags.pod_address.to_string(), port: flags.secure_port },
             cluster,
         })
+    }
+
+    /// Whether the Node turns all filters off. Says so.
+    pub(super) fn is_off(&self) -> bool {
+        if self.facts.is_off {
+            eprintln!("note: the annotation {SWITCH}={OFF} of Node {} turns all filters off", self.node_name);
+        }
+        self.facts.is_off
     }
 
     /// The configuration that the ConfigMap of the cluster has now.
@@ -85,7 +91,7 @@ impl Site {
 
     /// Loads the filters of a configuration that are for this node.
     pub(super) async fn load(&self, source: &str, configuration: &Configuration) -> Result<FilterSet, CommandError> {
-        let here = |entry: &&FilterEntry| entry.nodes.as_ref().is_none_or(|nodes| nodes.selects(&self.labels));
+        let here = |entry: &&FilterEntry| entry.nodes.as_ref().is_none_or(|nodes| nodes.selects(&self.facts.labels));
         let entries: Vec<_> = configuration.filters.iter().filter(here).collect();
         let refused = |entry: &FilterEntry, reason: String| {
             CommandError::Filters(format!("{source}: filter {}: {reason}", entry.name))

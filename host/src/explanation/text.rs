@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use weir_runtime::one_line;
 
+use crate::node_facts::SWITCH;
+
 /// The longest line of a read.
 const LINE: usize = 400;
 
@@ -45,7 +47,12 @@ fn head(text: &mut String, explained: &Value) -> std::fmt::Result {
         }
         _ => {}
     }
-    if list(explained, "filters").is_empty() {
+    if explained["filtersOff"] == true {
+        writeln!(
+            text,
+            "\nAll filters of this node are off, by its annotation {SWITCH}: the object is sent as the API server has it."
+        )?;
+    } else if list(explained, "filters").is_empty() {
         writeln!(text, "\nNo filter matches: the object is sent as the API server has it.")?;
     }
     if explained["knownComponents"].is_array() {
@@ -75,6 +82,9 @@ fn step(text: &mut String, number: usize, filter: &Value) -> std::fmt::Result {
     writeln!(text)?;
     if let Some(digest) = filter["digest"].as_str() {
         writeln!(text, "   {digest}")?;
+    }
+    for reason in list(filter, "reasons").iter().filter_map(Value::as_str) {
+        writeln!(text, "   {}", line(reason))?;
     }
     for endpoint in list(filter, "leftOut") {
         let address = word(endpoint, "address");

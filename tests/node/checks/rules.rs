@@ -1,5 +1,9 @@
 //! kube-proxy's rules for a Service, after each change of an object that the filters read.
 
+use std::process::Command;
+
+use weir_tests::built;
+
 use super::World;
 use super::clients::restart_kube_proxy;
 use crate::cluster::rules;
@@ -45,6 +49,28 @@ pub(super) fn topology(world: &World<'_>) {
     annotate(admin, "openyurt.io/topologyKeys-");
     nodes(r#"["edge-a","edge-b"]"#);
     hold("all endpoints are there again", &[EDGE_B, EDGE_C], &[]);
+}
+
+/// Asks why kube-proxy does not see an endpoint, as `deploy/README.md` does it in the pod, with this credential, and from anywhere.
+pub(super) fn explained(world: &World<'_>, credential: &[&str]) {
+    let admin = &world.admin;
+    let question = ["weir", "explain", "endpointslice/web-others", "-n", "default", "--component", "kube-proxy"];
+    let pool = "keeps endpoints on the nodes of node pool hangzhou only (NodePool: edge-a, edge-b)";
+    let is_answer = |text: String| {
+        let lines = [pool, "10.244.2.9 is left out: it is on node edge-c"];
+        if lines.iter().all(|line| text.contains(line)) { Ok(()) } else { Err(text) }
+    };
+    annotate(admin, "openyurt.io/topologyKeys=openyurt.io/nodepool");
+    let pod = world.weir_is_ready();
+    let in_pod = [&["-n", "kube-system", "exec", &pod, "--"][..], &question, credential].concat();
+    until("the daemon explains why an endpoint is left out", || is_answer(admin.attempt(&in_pod)?));
+    let mut anywhere = Command::new(built::weir());
+    anywhere.args(&question[1..]).args(["--node", crate::NODE]).arg("--modules-dir").arg(built::modules());
+    anywhere.arg("--kubeconfig").arg(world.cloud.file("admin.kubeconfig")).env("HOME", "/mnt");
+    let output = anywhere.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    is_answer(String::from_utf8(output.stdout).unwrap()).unwrap();
+    annotate(admin, "openyurt.io/topologyKeys-");
 }
 
 pub(super) fn node_ports(world: &World<'_>) {

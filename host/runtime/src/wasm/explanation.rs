@@ -1,6 +1,6 @@
 //! What an explained filter call reads and edits, in words: for people who ask why a client sees an object as it does.
 //!
-//! Bounds: at most [`STEPS`] host calls, and of each result at most [`TEXT`] bytes or [`ITEMS`] items.
+//! Bounds: at most [`STEPS`] host calls, of each result at most [`TEXT`] bytes or [`ITEMS`] items, and so many log lines.
 
 use serde_json::{Value as Json, json};
 use weir_document::{CachedObject, Column, StringSet, Value};
@@ -36,6 +36,8 @@ pub struct Steps {
     pub steps: Vec<Step>,
     /// Whether the call made more of them.
     pub is_truncated: bool,
+    /// The lines that the filter logged: its reasons, in its own words.
+    pub reasons: Vec<String>,
 }
 
 /// Notes the host calls of a running filter call.
@@ -47,6 +49,13 @@ pub(super) struct Narrator {
 }
 
 impl Narrator {
+    /// Notes a line that the filter logs.
+    pub(super) fn say(&mut self, line: String) {
+        if self.noted.reasons.len() < ITEMS {
+            self.noted.reasons.push(line);
+        }
+    }
+
     /// Notes a host call that faulted.
     pub(super) fn fault(&mut self, call: &HostCall, reason: &str) {
         self.note(call, json!({"error": one_line(reason, TEXT)}));

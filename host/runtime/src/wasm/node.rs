@@ -43,10 +43,20 @@ impl node::Host for GuestState {
 
 impl log::Host for GuestState {
     fn write(&mut self, level: log::Level, message: String) -> Result<()> {
-        if !self.output.may_log() {
+        let message = one_line(&message, MESSAGE);
+        if let Some(narrator) = &mut self.narrator {
+            narrator.say(message.clone());
+        }
+        // A line that nobody reads does not count: the call can be replayed.
+        let is_read = match level {
+            log::Level::Trace => tracing::enabled!(tracing::Level::TRACE),
+            log::Level::Debug => tracing::enabled!(tracing::Level::DEBUG),
+            log::Level::Info | log::Level::Warn | log::Level::Error => true,
+        };
+        if !is_read || !self.output.may_log() {
             return Ok(());
         }
-        let (filter, message) = (&self.context.filter, one_line(&message, MESSAGE));
+        let filter = &self.context.filter;
         match level {
             log::Level::Trace => tracing::trace!(%filter, message, "message of the filter module"),
             log::Level::Debug => tracing::debug!(%filter, message, "message of the filter module"),

@@ -96,7 +96,7 @@ pub struct GuestState {
     pub(super) scope: Scope,
     recorder: Recorder,
     /// While a call is explained.
-    narrator: Option<Narrator>,
+    pub(super) narrator: Option<Narrator>,
     pub(super) paths: Paths,
     pub(super) string_sets: StringSets,
 }
