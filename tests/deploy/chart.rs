@@ -32,6 +32,13 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
         "install is systemd",
     ),
     (&["monitoring.serviceMonitor.enabled=true"], "/admin/address", "monitoring.serviceMonitor.enabled is true"),
+    (&["monitoring.podMonitor.enabled=true"], "/admin/address", "monitoring.podMonitor.enabled is true"),
+    (
+        &["monitoring.podMonitor.enabled=true", "monitoring.serviceMonitor.enabled=true", "admin.address=\"::\""],
+        "/monitoring/podMonitor/enabled",
+        "each pod would be read twice",
+    ),
+    (&["operator.networkPolicy=true"], "/operator/networkPolicy", "want object"),
     (&["podAddress=\"\""], "/clientCA/enabled", "podAddress is empty"),
     (
         &["podAddress=\"\"", "clientCA.enabled=false", "servingCertificate.secretName=\"a\""],

@@ -48,19 +48,46 @@ fn promtool_accepts_the_alerts_and_their_tests_pass() {
     promtool(&["test", "rules", "alerts.yaml"], folder.path());
 }
 
+/// The alerts of the operator: promtool accepts them, each fires in a test, and its README has their metrics.
 #[test]
-fn each_alert_has_a_test_in_which_it_fires() {
-    let file: Value = serde_saphyr::from_str(include_str!("alerts.yaml")).unwrap();
+fn the_operators_alerts_fire_and_name_its_metrics() {
+    let rules = text("helm/weir/files/operator/rules.yaml");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rules.yaml"), &rules).unwrap();
+    std::fs::write(folder.path().join("alerts.yaml"), include_str!("operator-alerts.yaml")).unwrap();
+    promtool(&["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"], folder.path());
+    promtool(&["test", "rules", "alerts.yaml"], folder.path());
+    let rules: Value = serde_saphyr::from_str(&rules).unwrap();
+    let rules = rules["groups"][0]["rules"].as_array().unwrap();
+    assert_eq!(fires(include_str!("operator-alerts.yaml")), names(rules));
+    let document = text("operator/README.md");
+    for (metric, _) in rules.iter().flat_map(|rule| named(rule["expr"].as_str().unwrap())) {
+        assert!(document.contains(&format!("`{metric}`")), "{metric} is not in the table");
+    }
+}
+
+fn names(rules: &[Value]) -> BTreeSet<String> {
+    rules.iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The alerts that fire in these unit tests of promtool.
+fn fires(tests: &str) -> BTreeSet<String> {
+    let file: Value = serde_saphyr::from_str(tests).unwrap();
     let mut fires = BTreeSet::new();
     for test in file["tests"].as_array().unwrap() {
         for case in test["alert_rule_test"].as_array().unwrap() {
             if !case["exp_alerts"].as_array().unwrap().is_empty() {
-                fires.insert(case["alertname"].as_str().unwrap());
+                fires.insert(case["alertname"].as_str().unwrap().to_owned());
             }
         }
     }
+    fires
+}
+
+#[test]
+fn each_alert_has_a_test_in_which_it_fires() {
     let rules = rules();
-    assert_eq!(fires, rules.iter().map(|rule| rule["alert"].as_str().unwrap()).collect());
+    assert_eq!(fires(include_str!("alerts.yaml")), names(&rules));
     for rule in &rules {
         assert!(["critical", "warning"].iter().any(|severity| rule["labels"]["severity"] == *severity), "{rule}");
         assert!(rule["annotations"]["summary"].is_string() && rule["annotations"]["description"].is_string(), "{rule}");
@@ -187,7 +214,28 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
         "monitoring.prometheusRule.enabled=true",
         "monitoring.dashboard.enabled=true",
         "admin.address=\"0.0.0.0\"",
+        "operator.enabled=true",
+        "operator.podMonitor.enabled=true",
+        "operator.prometheusRule.enabled=true",
+        "operator.networkPolicy.enabled=true",
     ]);
+    let of_operator = &object(&objects, "Deployment", "weir-operator").unwrap()["spec"]["template"];
+    let (monitor, policy) = ("PodMonitor", "NetworkPolicy");
+    let monitor = &object(&objects, monitor, "weir-operator").unwrap()["spec"];
+    let policy = &object(&objects, policy, "weir-operator").unwrap()["spec"];
+    for (label, value) in monitor["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(&of_operator["metadata"]["labels"][label], value, "the monitor selects the pods");
+    }
+    assert_eq!(policy["podSelector"], monitor["selector"]);
+    let port = &of_operator["spec"]["containers"][0]["ports"][0]["name"];
+    assert_eq!((&monitor["podMetricsEndpoints"][0]["port"], &policy["ingress"][0]["ports"][0]["port"]), (port, port));
+    let alerts = &object(&objects, "PrometheusRule", "weir-operator").unwrap()["spec"]["groups"][0]["rules"];
+    assert_eq!(alerts.as_array().map(Vec::len), Some(3));
+    let by_pod = helm.objects(&["monitoring.podMonitor.enabled=true", "admin.address=\"0.0.0.0\""]);
+    let pods = &object(&by_pod, "DaemonSet", "weir").unwrap()["spec"]["template"];
+    let by_pod = &object(&by_pod, "PodMonitor", "weir").unwrap()["spec"];
+    assert_eq!(by_pod["selector"]["matchLabels"], pods["metadata"]["labels"], "the monitor selects the pods");
+    assert_eq!(by_pod["podMetricsEndpoints"][0]["port"], "admin");
     let rendered = &object(&objects, "PrometheusRule", "weir").unwrap()["spec"]["groups"][0]["rules"];
     assert_eq!(rendered, &Value::from(rules()));
     let dashboard = object(&objects, "ConfigMap", "weir-dashboard").unwrap();
