@@ -235,22 +235,26 @@ impl PoolMembers {
         local: Option<&str>,
         names: impl FnOnce() -> weir_filter::Column,
     ) -> Rc<PoolNodes> {
+        self.memo.get((fingerprint, pool.clone()), || {
+            let names = names();
+            let all = || names.iter().flatten().chain(local);
+            let description = self.describe(&pool, all());
+            Rc::new(PoolNodes { description, names: all().collect(), name_set: all().collect(), fingerprint })
+        })
+    }
+
+    fn describe<'a>(&self, pool: &str, mut members: impl Iterator<Item = &'a str>) -> String {
         let source = match self.source {
             PoolSource::NodePools => "NodePool",
             PoolSource::NodeBuckets => "NodeBuckets",
             PoolSource::NodeLabels => "labels of the Nodes",
         };
-        let description = |all: &mut dyn Iterator<Item = &str>| {
-            let (named, more) = (all.by_ref().take(DESCRIBED).collect::<Vec<_>>().join(", "), all.count());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("keeps endpoints on the nodes of node pool {pool} only ({source}: {named}{more})")
+        let named = members.by_ref().take(DESCRIBED).collect::<Vec<_>>().join(", ");
+        let more = match members.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
         };
-        self.memo.get((fingerprint, pool.clone()), || {
-            let names = names();
-            let all = || names.iter().flatten().chain(local);
-            let description = description(&mut all());
-            Rc::new(PoolNodes { description, names: all().collect(), name_set: all().collect(), fingerprint })
-        })
+        format!("keeps endpoints on the nodes of node pool {pool} only ({source}: {named}{more})")
     }
 }
 
