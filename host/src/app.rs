@@ -198,6 +198,9 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         served.clone(),
         &tasks,
     );
+    if let Some(views) = &views {
+        tasks.spawn_until_stop(views.clone().follow_history(check.findings.subscribe()));
+    }
     let caches = Caches {
         upstream: Some(upstream.clone()),
         views: views.clone(),

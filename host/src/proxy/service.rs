@@ -336,7 +336,7 @@ impl Proxy {
             && !read.is_table()
             && watch::continues(&read.query)
             && self.has_filtered(&read.component, resource)
-            && !self.chain_stamps.covers(read.filtering.version(), resource, version)
+            && (read.is_of_views(self) || !self.chain_stamps.covers(read.filtering.version(), resource, version))
     }
 
     /// Parses a request, and selects its credential and its route. Removes the hop-by-hop headers before it decides anything

@@ -2,7 +2,8 @@
 //!
 //! What a client was shown of a later version, this chain version has shown it, whichever client it is, and wherever it has the
 //! version from: a view, a list or a watch from the API server. At the stamp or below, nothing is known of it. A stamp is the
-//! version of a consistent read that began after the chain version came into force.
+//! version of a consistent read that began after the chain version came into force; a view that is behind shows nothing that was
+//! made later. Once the cluster's history was found to be another one, versions come again, and views read stamps of their own.
 //!
 //! Losing an entry is safe: clients get again what they hold. Bound: [`ENTRIES`]; the least recently used one leaves first.
 
@@ -32,6 +33,8 @@ struct Stamps {
     newest: HashMap<(u64, GroupResource), Stamp>,
     /// Grows with each use.
     clock: u64,
+    /// Whether the cluster's history was found to be another one: versions of before may come again, with another content.
+    is_rewritten: bool,
 }
 
 /// The stamp of the newest version of a chain.
@@ -51,12 +54,14 @@ impl ChainStamps {
     /// Notes that `chain_version` was in force when the API server made any version above `version`. The lowest one counts.
     pub(crate) fn note(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
         self.change(chain_version, resource, |stamp| {
-            stamp.version = Some(stamp.version.map_or(version, |known| known.min(version)));
+            if stamp.of == chain_version {
+                stamp.version = Some(stamp.version.map_or(version, |known| known.min(version)));
+            }
         });
     }
 
     /// Notes that failure policies decided on some of what a client was shown up to `version`: nothing is known of it, whenever
-    /// the filters came into force.
+    /// the filters came into force. A later version of the chain does not change that.
     pub(crate) fn degrade(&self, chain_version: ChainVersion, resource: &GroupResource, version: u64) {
         self.change(chain_version, resource, |stamp| stamp.degraded = stamp.degraded.max(version));
     }
@@ -66,8 +71,10 @@ impl ChainStamps {
     pub(crate) fn pause(&self, chain_version: ChainVersion, resource: &GroupResource) -> Duration {
         let mut pause = FIRST_PAUSE;
         self.change(chain_version, resource, |stamp| {
-            stamp.pause = (stamp.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-            pause = stamp.pause;
+            if stamp.of == chain_version {
+                stamp.pause = (stamp.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                pause = stamp.pause;
+            }
         });
         pause
     }
@@ -79,7 +86,7 @@ impl ChainStamps {
         }
     }
 
-    /// Changes the stamp of a chain version, unless what it looks up has changed since.
+    /// Changes the stamp of a chain version, or of a later one of the same chain.
     fn change(&self, chain_version: ChainVersion, resource: &GroupResource, change: impl FnOnce(&mut Stamp)) {
         if chain_version == ChainVersion::UNFILTERED {
             return;
@@ -91,11 +98,9 @@ impl ChainStamps {
         let known = stamps.newest.entry((chain_version.chain(), resource.clone())).or_insert_with(new);
         known.used = used;
         if known.of < chain_version {
-            *known = Stamp { used, ..new() };
+            *known = Stamp { used, degraded: known.degraded, ..new() };
         }
-        if known.of == chain_version {
-            change(known);
-        }
+        change(known);
         if stamps.newest.len() > ENTRIES {
             let oldest = stamps.newest.iter().min_by_key(|(_, stamp)| stamp.used).map(|(key, _)| key.clone());
             oldest.and_then(|oldest| stamps.newest.remove(&oldest));
@@ -113,13 +118,20 @@ impl ChainStamps {
         stamp.zip(version.parse().ok()).is_some_and(|(stamp, version): (u64, u64)| version > stamp)
     }
 
-    /// Forgets all: the API server is that of another cluster.
+    /// Forgets all: the API server is that of another cluster, or was restored from a backup.
     pub(crate) fn forget(&self) {
-        self.stamps().newest.clear();
+        let mut stamps = self.stamps();
+        stamps.newest.clear();
+        stamps.is_rewritten = true;
     }
 
-    /// The stamp, once it is known.
-    pub(crate) fn of(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
+    /// The stamp of a view that begins; `None` until it is known, and after another history.
+    pub(crate) fn of_view(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
+        let is_rewritten = self.stamps().is_rewritten;
+        self.of(chain_version, resource).filter(|_| !is_rewritten)
+    }
+
+    fn of(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
         let mut stamps = self.stamps();
         stamps.clock += 1;
         let used = stamps.clock;
@@ -154,8 +166,11 @@ mod tests {
         assert!(!stamps.covers(one, &resource("pods"), "x"));
         assert!(!stamps.covers(two, &resource("pods"), "8"));
         assert!(!stamps.covers(one, &resource("nodes"), "8"));
+        assert_eq!(stamps.of_view(one, &resource("pods")), Some(7));
         stamps.forget();
         assert!(!stamps.covers(one, &resource("pods"), "8"));
+        stamps.note(one, &resource("pods"), 3);
+        assert_eq!(stamps.of_view(one, &resource("pods")), None, "versions of before come again");
     }
 
     #[test]
@@ -187,7 +202,8 @@ mod tests {
         stamps.recover(after, &resource("pods"));
         assert_eq!(pause(), 60);
         stamps.degrade(before, &resource("pods"), 99);
-        assert!(stamps.covers(after, &resource("pods"), "6"), "its own stamp is of a later list");
+        assert!(!stamps.covers(after, &resource("pods"), "99"), "a view that was behind has shown it");
+        assert!(stamps.covers(after, &resource("pods"), "100"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) struct Refresh {
     /// The client component whose chain filters the view; `None` filters nothing.
     component: Option<String>,
     serving: ServingReceiver,
-    /// What all views and streams know together of what clients may hold.
+    /// Those that all views and streams share.
     stamps: Arc<ChainStamps>,
     chain: Option<Chain>,
     /// The position in the store's history.
@@ -186,14 +186,11 @@ impl Refresh {
     fn stamp_of_reset(&self, chain: Option<ChainVersion>) -> Option<u64> {
         let resource = &self.view.collection.resource;
         let is_first = self.view.subscribe().borrow().is_none();
-        if is_first {
-            return if self.has_filtered() { self.stamps.of(chain?, resource) } else { Some(0) };
+        if !is_first {
+            self.stamps.forget();
+            return None;
         }
-        // Versions of before come again, with another content.
-        if let Some(chain) = chain {
-            self.stamps.degrade(chain, resource, self.view.snapshot().version);
-        }
-        None
+        if self.has_filtered() { self.stamps.of_view(chain?, resource) } else { Some(0) }
     }
 
     /// Whether clients may hold what filters have made.
@@ -225,12 +222,12 @@ impl Refresh {
         objects
     }
 
-    /// Applies the store's events since the last position. Breaks off at a new filter set: what the API server makes after that, the
-    /// filters of before do not show.
+    /// Applies the store's events since the last position. Breaks off when the chain has changed: what the API server makes after
+    /// that, the view shows only as the new one makes it.
     async fn follow(&mut self) -> ControlFlow<()> {
         loop {
             let events = self.view.store.events_from(self.position, BATCH);
-            if self.serving.has_changed().unwrap_or_default() {
+            if self.serving.has_changed().unwrap_or_default() || self.chain_version() != self.view.snapshot().chain {
                 return ControlFlow::Break(());
             }
             let Ok(events) = events else {

@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, KUBELET, ResourceRequest, Verb, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
+use weir_store::CacheDifference;
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
@@ -380,6 +383,17 @@ impl Views {
                 && key.component.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(component))
         };
         open.views.iter().filter(|(key, _)| is_of(key)).for_each(|(_, found)| found.view.end_stream(version, shown_by));
+    }
+
+    /// Forgets the stamps when the cluster's history is found to be another one. Runs until it is dropped.
+    pub(crate) async fn follow_history(self: Arc<Self>, mut differences: broadcast::Receiver<CacheDifference>) {
+        loop {
+            match differences.recv().await {
+                Ok(found) if !found.goes_on => {}
+                Ok(_) | Err(RecvError::Lagged(_)) => self.chain_stamps.forget(),
+                Err(RecvError::Closed) => return,
+            }
+        }
     }
 
     /// Closes views that no client has read for a while. Runs until it is dropped.

@@ -43,7 +43,10 @@ pub(in crate::proxy) async fn list(
     proxy: &Arc<Proxy>,
     read: ReadRequest,
 ) -> Result<Response<ResponseBody>, StatusError> {
-    read.find_stamp(proxy).await;
+    // Where views serve watches, the lists themselves are the reads.
+    if !read.is_of_views(proxy) {
+        read.find_stamp(proxy).await;
+    }
     let mut read = Arc::new(read);
     loop {
         let ObjectsResponse { parts, body, encoding } = match read.send(proxy, read.upstream_path()).await? {

@@ -55,6 +55,8 @@ pub(in crate::proxy) struct ReadRequest {
     pub(in crate::proxy) compress: bool,
     /// Whether the client accepts nothing but Tables. Where there are none, the API server's error is the response.
     only_tables: bool,
+    /// Whether the version of the response is a stamp of the filters: see [`ReadRequest::note_version`].
+    is_stamp: bool,
     headers: HeaderMap,
 }
 
@@ -115,6 +117,7 @@ impl ReadRequest {
             media_type,
             compress,
             only_tables,
+            is_stamp: false,
             headers,
         }
     }
@@ -128,7 +131,15 @@ impl ReadRequest {
     /// Takes the filters that are in force, once the head of the response has arrived: each version that a client gets after a
     /// change was made by the filters after it.
     pub(in crate::proxy) fn take_filters(&mut self, proxy: &Proxy) {
-        self.filtering = proxy.filtering(&self.component, &self.resource.resource);
+        let before = std::mem::replace(&mut self.filtering, proxy.filtering(&self.component, &self.resource.resource));
+        self.is_stamp = self.is_consistent() && before.version() == self.filtering.version();
+    }
+
+    /// Notes the version of the list that this read has got: it is a stamp, if the filters were in force when the read began.
+    pub(in crate::proxy) fn note_version(&self, proxy: &Proxy, version: u64) {
+        if self.is_stamp {
+            proxy.chain_stamps.note(self.filtering.version(), &self.resource.resource, version);
+        }
     }
 
     /// Asks the API server for its newest version, unless a stamp of the filters is known: what a client is shown of a later
@@ -170,6 +181,17 @@ impl ReadRequest {
     /// Whether the client gets a Table.
     pub(in crate::proxy) fn is_table(&self) -> bool {
         matches!(self.media_type.transform, Transform::Table(..))
+    }
+
+    /// Whether views serve the watches of its client.
+    pub(in crate::proxy) fn is_of_views(&self, proxy: &Proxy) -> bool {
+        proxy.views.as_ref().is_some_and(|views| views.serve(&self.component, &self.resource))
+    }
+
+    /// Whether the API server answers with its newest version.
+    fn is_consistent(&self) -> bool {
+        let is_unset = |parameter| self.query.first(parameter).is_none_or(str::is_empty);
+        self.resource.verb == Verb::List && is_unset("resourceVersion") && is_unset("continue")
     }
 
     /// Returns the upstream path. For a Table, it requests the whole objects beside the cells.

@@ -49,7 +49,9 @@ impl ListResponse {
                 if !filtering.is_degraded() {
                     self.proxy.chain_stamps.recover(filtering.version(), resource);
                 }
-                self.proxy.end_stream(&self.read, self.input.version().unwrap_or_default());
+                let version = self.input.version();
+                version.inspect(|version| self.read.note_version(&self.proxy, *version));
+                self.proxy.end_stream(&self.read, version.unwrap_or_default());
                 Some(self.encoder.tail(bytes)?)
             }
             None => None,

@@ -78,7 +78,9 @@ impl PresentState {
             input: ListInput::new(read, encoding, body),
             encoding,
             version,
-            repeats: !read.is_table() && !stamps.covers(read.filtering.version(), resource, text),
+            // What a view may have shown is not known by the stamps alone.
+            repeats: !read.is_table()
+                && (read.is_of_views(proxy) || !stamps.covers(read.filtering.version(), resource, text)),
             takes_bookmarks: read.query.flag("allowWatchBookmarks"),
             sent: None,
         }))
