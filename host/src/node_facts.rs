@@ -157,7 +157,7 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
 }
 
 impl NodeFacts {
-    /// What a Node says.
+    /// The facts of a Node.
     pub(crate) fn of(node: &Document) -> Self {
         let labels = Path::parse("metadata.labels").ok().and_then(|at| node.get(&at).ok().flatten());
         let labels = match labels {

@@ -110,7 +110,7 @@ async fn the_command_prints_the_same_for_people() {
     assert!(text.starts_with(head), "{text}");
     for line in [
         "1. servicetopology: edited",
-        "   keeps endpoints on the nodes of node pool hangzhou only (NodePool: edge-a, edge-b)\n",
+        "   keeps endpoints on the nodes of node pool hangzhou (NodePool: edge-a, edge-b)\n",
         "   10.244.3.4 is left out: it is on node edge-c\n",
         "services default/web: text metadata.annotations['openyurt.io/topologyKeys'] → \"openyurt.io/nodepool\"",
         "-      \"nodeName\": \"edge-c\"",

@@ -143,9 +143,9 @@ impl PoolNodes {
         &self.name_set
     }
 
-    /// Logs that only endpoints on the members are kept.
+    /// Logs that endpoints on the members are kept.
     pub fn log_kept(&self) {
-        log::debug(&self.description);
+        log::debug(self.description.as_str());
     }
 
     /// Returns a hash of the members: equal members have equal fingerprints.
@@ -237,24 +237,34 @@ impl PoolMembers {
     ) -> Rc<PoolNodes> {
         self.memo.get((fingerprint, pool.clone()), || {
             let names = names();
-            let all = || names.iter().flatten().chain(local);
-            let description = self.describe(&pool, all());
-            Rc::new(PoolNodes { description, names: all().collect(), name_set: all().collect(), fingerprint })
+            let all: Vec<&str> = names.iter().flatten().chain(local).collect();
+            Rc::new(PoolNodes {
+                description: self.describe(&pool, &all),
+                names: all.iter().copied().collect(),
+                name_set: all.iter().copied().collect(),
+                fingerprint,
+            })
         })
     }
 
-    fn describe<'a>(&self, pool: &str, mut members: impl Iterator<Item = &'a str>) -> String {
+    fn describe(&self, pool: &str, members: &[&str]) -> String {
         let source = match self.source {
             PoolSource::NodePools => "NodePool",
             PoolSource::NodeBuckets => "NodeBuckets",
             PoolSource::NodeLabels => "labels of the Nodes",
         };
-        let named = members.by_ref().take(DESCRIBED).collect::<Vec<_>>().join(", ");
-        let more = match members.count() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        format!("keeps endpoints on the nodes of node pool {pool} only ({source}: {named}{more})")
+        // By hand: `format!` and `join` would be 2 KB of the module.
+        let mut text = ["keeps endpoints on the nodes of node pool ", pool, " (", source].concat();
+        for (count, member) in members.iter().enumerate() {
+            if count == DESCRIBED {
+                text.push_str(", …");
+                break;
+            }
+            text.push_str(if count == 0 { ": " } else { ", " });
+            text.push_str(member);
+        }
+        text.push(')');
+        text
     }
 }
 

@@ -78,7 +78,7 @@ impl Filter for NodePortIsolation {
         if is_open(&listen, &pool) || !object.is("v1", "Service") {
             return Ok(Verdict::Keep);
         }
-        log::debug(format_args!("closes node ports: the annotation {LISTEN} does not open them in node pool {pool}"));
+        log::debug(format_args!("the annotation {LISTEN} does not open node ports in node pool {pool}"));
         match self.when_closed {
             WhenClosed::Drop => return Ok(Verdict::Hide),
             WhenClosed::ClusterIp if service == "NodePort" => {

@@ -1,5 +1,5 @@
 //! The daemon's log. The host adds the filter's name and limits the number and length of lines. It never replays a call
-//! that wrote a line of `info` or above. `weir explain` shows all lines of a call.
+//! that wrote a line of `info` or above. `weir explain` shows the lines of a call.
 
 use std::fmt::Display;
 

@@ -1,6 +1,7 @@
 //! The keys of the annotation, and which of them an endpoint satisfies.
 
 use weir_edge::pool::PoolNodes;
+use weir_filter::log;
 
 /// A key of the annotation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,6 +58,16 @@ impl Near<'_> {
             (TopologyKey::Node, _) => node == Some(self.node),
             (TopologyKey::Pool, Some(members)) => node.is_some_and(|node| members.contains(node)),
             (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
+        }
+    }
+
+    /// Logs which endpoints a key keeps.
+    pub(crate) fn log_kept(&self, key: TopologyKey) {
+        match (key, self.members) {
+            (TopologyKey::Node, _) => log::debug("keeps endpoints on this node"),
+            (TopologyKey::Pool, Some(members)) => members.log_kept(),
+            (TopologyKey::Pool, None) => log::debug("keeps all endpoints: this node is in no node pool"),
+            (TopologyKey::All, _) => log::debug("keeps all endpoints"),
         }
     }
 

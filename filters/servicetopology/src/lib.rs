@@ -37,7 +37,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 use weir_edge::addresses::{Format, SERVICE_LABEL};
 use weir_edge::pool::{PoolMembers, PoolNodes, PoolSource};
-use weir_filter::{Error, Filter, Lookup, Memo, Object, Path, Plan, StringSet, Verdict, cluster, log};
+use weir_filter::{Error, Filter, Lookup, Memo, Object, Path, Plan, StringSet, Verdict, cluster};
 
 use choice::{ADDRESS_TYPE, Choices, Groups, PORT_NAMES, READY};
 use keys::{Near, TopologyKey};
@@ -134,20 +134,11 @@ impl ServiceTopology {
                 keys.get(position).copied().unwrap_or(TopologyKey::All)
             }
         };
+        near.log_kept(key);
         match (key, near.members) {
-            (TopologyKey::Node, _) => {
-                log::debug("keeps endpoints on this node only");
-                format.cut(object, &self.this_node)?
-            }
-            (TopologyKey::Pool, Some(members)) => {
-                members.log_kept();
-                format.cut(object, members.name_set())?
-            }
-            (TopologyKey::Pool, None) => {
-                log::debug("keeps all endpoints: this node is in no node pool, or its node pool does not exist");
-                true
-            }
-            (TopologyKey::All, _) => true,
+            (TopologyKey::Node, _) => format.cut(object, &self.this_node)?,
+            (TopologyKey::Pool, Some(members)) => format.cut(object, members.name_set())?,
+            (TopologyKey::Pool, None) | (TopologyKey::All, _) => true,
         };
         Ok(())
     }

@@ -58,8 +58,12 @@ pub(crate) fn cut(object: &mut Object<'_>, keys: &[TopologyKey], near: Near<'_>)
     if of_subsets.iter().flatten().all(|key| near.keeps_all(*key)) {
         return Ok(());
     }
-    if let Some(members) = near.members {
-        members.log_kept();
+    let mut logged = None;
+    for key in of_subsets.iter().flatten() {
+        if logged != Some(key) {
+            near.log_kept(*key);
+            logged = Some(key);
+        }
     }
     let kept = |addresses: &Addresses| -> Rows {
         let key = |subset: usize, v6: bool| of_subsets.get(subset).and_then(|keys| keys.get(usize::from(v6))).copied();

@@ -12,6 +12,7 @@ use super::site::Site;
 use super::workbench::{block_on, configuration, read};
 use crate::config::Configuration;
 use crate::config::operator::{DiffFlags, OutputFormat};
+use crate::node_facts::{OFF, SWITCH};
 use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{FilterSet, Mode, Outcome};
 
@@ -55,7 +56,12 @@ pub fn diff(flags: &DiffFlags) -> Result<bool, CommandError> {
         for (configuration, file) in [(&after, flags.config.display().to_string()), (&before, "in force".to_owned())] {
             notes(configuration).iter().for_each(|note| eprintln!("{file}: note: {note}"));
         }
-        site.is_off();
+        if site.is_off() {
+            eprintln!(
+                "note: {SWITCH}={OFF} of Node {} turns all filters off: nothing differs before it is removed",
+                flags.node_name
+            );
+        }
         let new = site.load(&flags.config.display().to_string(), &after).await?;
         let old = site.load("the configuration in force", &before).await?;
         compare(&site, &old, &new).await

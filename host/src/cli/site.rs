@@ -13,7 +13,7 @@ use crate::config::operator::SiteFlags;
 use crate::logging::Repeated;
 use crate::lookups::FileView;
 use crate::modules::Modules;
-use crate::node_facts::{NodeFacts, OFF, SWITCH};
+use crate::node_facts::NodeFacts;
 use crate::reload::prepare;
 use weir_runtime::{Endpoint, FilterEntry, FilterSet};
 
@@ -24,7 +24,7 @@ pub(super) struct Site {
     workbench: Workbench,
     modules: Modules,
     node_name: String,
-    /// What the Node says of filters.
+    /// Its labels, and whether it turns all filters off.
     facts: NodeFacts,
     namespace: String,
     config_map: String,
@@ -64,11 +64,8 @@ impl Site {
         })
     }
 
-    /// Whether the Node turns all filters off. Says so.
+    /// Whether the Node turns all filters off.
     pub(super) fn is_off(&self) -> bool {
-        if self.facts.is_off {
-            eprintln!("note: the annotation {SWITCH}={OFF} of Node {} turns all filters off", self.node_name);
-        }
         self.facts.is_off
     }
 

@@ -55,7 +55,7 @@ pub(super) fn topology(world: &World<'_>) {
 pub(super) fn explained(world: &World<'_>, credential: &[&str]) {
     let admin = &world.admin;
     let question = ["weir", "explain", "endpointslice/web-others", "-n", "default", "--component", "kube-proxy"];
-    let pool = "keeps endpoints on the nodes of node pool hangzhou only (NodePool: edge-a, edge-b)";
+    let pool = "keeps endpoints on the nodes of node pool hangzhou (NodePool: edge-a, edge-b)";
     let is_answer = |text: String| {
         let lines = [pool, "10.244.2.9 is left out: it is on node edge-c"];
         if lines.iter().all(|line| text.contains(line)) { Ok(()) } else { Err(text) }

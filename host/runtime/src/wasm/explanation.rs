@@ -1,6 +1,6 @@
 //! What an explained filter call reads and edits, in words: for people who ask why a client sees an object as it does.
 //!
-//! Bounds: at most [`STEPS`] host calls, of each result at most [`TEXT`] bytes or [`ITEMS`] items, and so many log lines.
+//! Bounds: at most [`STEPS`] host calls, of each result at most [`TEXT`] bytes or [`ITEMS`] items, and [`LINES`] log lines.
 
 use serde_json::{Value as Json, json};
 use weir_document::{CachedObject, Column, StringSet, Value};
@@ -10,6 +10,7 @@ use super::fault::one_line;
 use super::hit::LookupHit;
 use super::host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};
 use super::lookup::Declared;
+use super::wasi::LINES;
 
 /// The most host calls of an explanation.
 const STEPS: usize = 1000;
@@ -36,7 +37,7 @@ pub struct Steps {
     pub steps: Vec<Step>,
     /// Whether the call made more of them.
     pub is_truncated: bool,
-    /// The lines that the filter logged: its reasons, in its own words.
+    /// The first lines that the filter logged, which have its reasons.
     pub reasons: Vec<String>,
 }
 
@@ -50,8 +51,8 @@ pub(super) struct Narrator {
 
 impl Narrator {
     /// Notes a line that the filter logs.
-    pub(super) fn say(&mut self, line: String) {
-        if self.noted.reasons.len() < ITEMS {
+    pub(super) fn note_line(&mut self, line: String) {
+        if self.noted.reasons.len() < LINES {
             self.noted.reasons.push(line);
         }
     }

@@ -43,20 +43,19 @@ impl node::Host for GuestState {
 
 impl log::Host for GuestState {
     fn write(&mut self, level: log::Level, message: String) -> Result<()> {
-        let message = one_line(&message, MESSAGE);
         if let Some(narrator) = &mut self.narrator {
-            narrator.say(message.clone());
+            narrator.note_line(one_line(&message, MESSAGE));
         }
-        // A line that nobody reads does not count: the call can be replayed.
-        let is_read = match level {
-            log::Level::Trace => tracing::enabled!(tracing::Level::TRACE),
-            log::Level::Debug => tracing::enabled!(tracing::Level::DEBUG),
-            log::Level::Info | log::Level::Warn | log::Level::Error => true,
+        let may_log = match level {
+            // Reasons: the call can be replayed, and they take no other line's place.
+            log::Level::Trace => tracing::enabled!(tracing::Level::TRACE) && self.context.may_log_reason(),
+            log::Level::Debug => tracing::enabled!(tracing::Level::DEBUG) && self.context.may_log_reason(),
+            log::Level::Info | log::Level::Warn | log::Level::Error => self.output.may_log(),
         };
-        if !is_read || !self.output.may_log() {
+        if !may_log {
             return Ok(());
         }
-        let filter = &self.context.filter;
+        let (filter, message) = (&self.context.filter, one_line(&message, MESSAGE));
         match level {
             log::Level::Trace => tracing::trace!(%filter, message, "message of the filter module"),
             log::Level::Debug => tracing::debug!(%filter, message, "message of the filter module"),

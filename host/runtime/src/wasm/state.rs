@@ -62,13 +62,21 @@ pub struct InstanceContext {
     /// The epoch of the filter's dependency set.
     pub epoch: Arc<Epoch>,
     log_rate: Arc<LogRate>,
+    /// That of lines below `info`.
+    reason_rate: Arc<LogRate>,
 }
 
 impl InstanceContext {
     /// Creates the context of a filter. Without lookups it can be validated only.
     #[must_use]
     pub fn new(filter: Arc<str>, view: Arc<dyn ClusterView>, lookups: Vec<Arc<LookupSpec>>, epoch: Arc<Epoch>) -> Self {
-        Self { filter, view, lookups, epoch, log_rate: Arc::default() }
+        let (log_rate, reason_rate) = (Arc::default(), Arc::default());
+        Self { filter, view, lookups, epoch, log_rate, reason_rate }
+    }
+
+    /// Takes a line below `info`.
+    pub(super) fn may_log_reason(&self) -> bool {
+        self.reason_rate.allows(&self.filter)
     }
 }
 

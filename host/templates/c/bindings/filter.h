@@ -361,9 +361,9 @@ extern bool weir_filter_node_secure_endpoint(weir_filter_node_endpoint_t *ret);
 
 // Imported Functions from `weir:filter/log@0.1.0`
 // Writes one line. The host keeps the first 1024 bytes of a line and the first 32 lines of a call, counting what the
-// module prints. It escapes control and
-// bidirectional characters, and drops lines of a filter that writes more than ten a second. The host never replays a call that wrote a line, so logging in each
-// call makes a filter slow.
+// module prints. It escapes control and bidirectional characters, and drops lines of a filter that writes more than ten a
+// second. The host never replays a call that wrote a line of `info` or above, so such a line in each call makes a filter
+// slow. It may replay one that wrote lines of `debug` or `trace` only, which it then does not write again.
 extern void weir_filter_log_write(weir_filter_log_level_t level, filter_string_t *message);
 
 // Exported Functions from `weir:filter/module@0.1.0`
