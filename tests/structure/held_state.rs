@@ -34,7 +34,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("src/view/watchers.rs", "watches", "open watches, which are charged"),
     ("view/src/present.rs", "touched", "events of a history, while a watch that is charged begins"),
     ("src/view/metrics.rs", "sampled", "resources that stores hold"),
-    ("src/proxy/chain_stamps.rs", "newest", "chains and the resources that they match; 4,096"),
+    ("src/view/chain_stamps.rs", "newest", "chains and the resources that they match; 4,096"),
     ("src/proxy/response/relay.rs", "peers", "the configuration names them"),
     ("src/proxy/response/cached/list_memory.rs", "starts", "segments of one of 64 lists in a buffer of their own"),
     ("src/proxy/response/answer_memory/recorder.rs", "copies", "the same as that of answer_memory.rs"),
