@@ -195,7 +195,7 @@ lint: guest-target
 docs: ## every link in the documentation, private items too
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --document-private-items
 
-docs-tables: ## rewrites the tables of flags, configuration keys and metrics in deploy/README.md
+docs-tables: ## rewrites the tables of flags, configuration keys and metrics in deploy/
 	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir --lib documents
 	WEIR_UPDATE_DOCS=1 cargo test --release --locked -p weir-tests --test deploy readme_of_the_chart
 

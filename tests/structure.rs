@@ -19,6 +19,8 @@ mod blocking;
 mod graph;
 #[path = "structure/held_state.rs"]
 mod held_state;
+#[path = "structure/links.rs"]
+mod links;
 #[path = "structure/source.rs"]
 mod source;
 #[path = "structure/trust.rs"]

@@ -11,7 +11,7 @@ install -D -m 755 "$weir" "$root/bin/weir"
 mkdir -p "$root/modules" "$root/systemd"
 for module in "$modules"/*.wasm; do install -m 644 "$module" "$root/modules/"; done
 install -m 644 "$here/deploy/weir.service" "$here/deploy/weir.socket" "$root/systemd/"
-install -m 644 "$here/LICENSE" "$here/deploy/README.md" "$root/"
+install -m 644 "$here/LICENSE" "$here"/deploy/*.md "$root/"
 tar --create --directory "$folder" --format=gnu --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner "$name" |
     gzip -6n >"$root.tar.gz"
 rm -r "$root"

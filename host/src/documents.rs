@@ -1,7 +1,7 @@
-//! The generated tables of `deploy/README.md`: flags from the definition of the command line, configuration keys from the
+//! The generated tables of `deploy/`: flags from the definition of the command line, configuration keys from the
 //! table of the parser, metrics from the registry.
 //!
-//! The test fails if the committed text differs. `make docs-tables` rewrites it.
+//! The test fails if a committed text differs. `make docs-tables` rewrites them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,21 +13,25 @@ use prometheus_client::registry::Registry;
 use crate::config::{ConfigKey, FILTER_KEYS, NESTED_KEYS, definition};
 use crate::metrics::Metrics;
 
-/// Set to rewrite the file instead of comparing it.
+/// Set to rewrite the files instead of comparing them.
 const UPDATE: &str = "WEIR_UPDATE_DOCS";
 
 #[test]
 fn the_tables_of_flags_keys_and_metrics_are_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/README.md");
-    let committed = std::fs::read_to_string(&path).unwrap();
-    let mut text = committed.clone();
-    for (name, table) in [("flags", flags()), ("configuration keys", configuration_keys()), ("metrics", metrics())] {
-        text = replace(&text, name, &table);
-    }
-    if std::env::var_os(UPDATE).is_some() {
-        std::fs::write(&path, text).unwrap();
-    } else {
-        assert!(committed == text, "the tables of deploy/README.md are out of date: run `make docs-tables`\n{text}");
+    let tables = [
+        ("flags.md", "flags", flags()),
+        ("filters.md", "configuration keys", configuration_keys()),
+        ("monitoring.md", "metrics", metrics()),
+    ];
+    for (page, name, table) in tables {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(page);
+        let committed = std::fs::read_to_string(&path).unwrap();
+        let text = replace(&committed, name, &table);
+        if std::env::var_os(UPDATE).is_some() {
+            std::fs::write(&path, text).unwrap();
+        } else {
+            assert!(committed == text, "the table of deploy/{page} is out of date: run `make docs-tables`\n{text}");
+        }
     }
 }
 

@@ -153,7 +153,7 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
     let Some(node) = snapshot.last_known(lookup, None, name) else {
         return NodeFacts { is_missing, ..NodeFacts::default() };
     };
-    NodeFacts { is_missing, ..NodeFacts::of(&node.document()) }
+    NodeFacts { is_missing, ..NodeFacts::of(node.document()) }
 }
 
 impl NodeFacts {

@@ -391,10 +391,10 @@ fn the_chart_knows_what_is_cached_by_default() {
     assert!(arguments.as_array().unwrap().contains(&json!("--cache-resources=pods,services")), "{arguments}");
 }
 
-/// The keys of a filter in the generated table of deploy/README.md, with `lookups`, which is the chart's own.
+/// The keys of a filter in the generated table of deploy/filters.md, with `lookups`, which is the chart's own.
 #[test]
 fn the_schema_knows_the_keys_of_a_filter() {
-    let document = text("README.md");
+    let document = text("filters.md");
     let (_, table) = document.split_once("<!-- BEGIN GENERATED: configuration keys -->").unwrap();
     let (table, _) = table.split_once("<!-- END").unwrap();
     let keys = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());

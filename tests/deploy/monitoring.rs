@@ -105,9 +105,9 @@ fn promtool_accepts_the_queries_of_the_dashboard() {
     promtool(&["check", "rules", "panels.yaml"], folder.path());
 }
 
-/// The labels of each metric, from the table of deploy/README.md, which is generated from the code.
+/// The labels of each metric, from the table of deploy/monitoring.md, which is generated from the code.
 fn exported() -> BTreeMap<String, BTreeSet<String>> {
-    let document = text("README.md");
+    let document = text("monitoring.md");
     let (_, table) = document.split_once("<!-- BEGIN GENERATED: metrics -->").unwrap();
     let (table, _) = table.split_once("<!-- END").unwrap();
     let mut exported = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! What an operator should know of this node now: for each condition one line that says what it means and what to do.
 //!
 //! The lines are the same in `/status`, in `weir status`, on the status page and in `/readyz?verbose`; the metric `weir_notices`
-//! has their names, and the troubleshooting of deploy/README.md is by them. Those of filters are in [`super::verdict`].
+//! has their names, and deploy/troubleshooting.md is by them. Those of filters are in [`super::verdict`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -288,7 +288,7 @@ pub(super) mod tests {
             let is_flag = serve.get_arguments().any(|known| known.get_long() == Some(&flag[2..]));
             assert!(is_flag, "{flag} of {text:?} is no flag");
         }
-        let readme = include_str!("../../../deploy/README.md");
+        let readme = include_str!("../../../deploy/troubleshooting.md");
         let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
         let mut texts = row.split(" | ").nth(1).expect(name).split("`; `").map(|text| text.trim_matches('`'));
         // Each part between the dots, in this order.

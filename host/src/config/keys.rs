@@ -1,4 +1,4 @@
-//! The keys of a filter in `filters.yaml`. The parser accepts these keys only; the table in `deploy/README.md` is generated
+//! The keys of a filter in `filters.yaml`. The parser accepts these keys only; the table in `deploy/filters.md` is generated
 //! from them.
 
 use weir_runtime::{FailurePolicy, MemoryLimit, Mode, TimeLimit, Writes, default_grants};

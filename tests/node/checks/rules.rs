@@ -51,7 +51,7 @@ pub(super) fn topology(world: &World<'_>) {
     hold("all endpoints are there again", &[EDGE_B, EDGE_C], &[]);
 }
 
-/// Asks why kube-proxy does not see an endpoint, as `deploy/README.md` does it in the pod, with this credential, and from anywhere.
+/// Asks why kube-proxy does not see an endpoint, as `deploy/troubleshooting.md` does it in the pod, with this credential, and from anywhere.
 pub(super) fn explained(world: &World<'_>, credential: &[&str]) {
     let admin = &world.admin;
     let question = ["weir", "explain", "endpointslice/web-others", "-n", "default", "--component", "kube-proxy"];
