@@ -77,7 +77,6 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("src/admin/status.rs", "loading", "the configuration names them"),
     ("src/admin/status.rs", "progress", "the configuration names them"),
     ("src/cli/dev/sources.rs", "files", "the sources of the author of a filter"),
-    ("src/cli/site.rs", "labels", "the command line names them"),
     ("src/config/manifest.rs", "binary_data", "the configuration"),
     ("src/config/manifest.rs", "data", "the configuration"),
     ("src/config/model.rs", "binary_data", "the configuration"),
