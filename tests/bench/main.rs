@@ -2,7 +2,7 @@
 //!
 //! Each figure is the median of several rounds. Compare ratios within a run, not figures of different machines: the
 //! baselines (a byte copy, decoders, nginx, the API server without Weir) run within the same minutes. Arguments select
-//! parts: engine, lists, events, caches, watches, changes, memory, tls, process.
+//! parts: engine, lists, events, caches, watches, changes, memory, sizing, tls, process.
 
 #![allow(
     clippy::unwrap_used,
@@ -58,6 +58,9 @@ fn main() {
     }
     if wants("memory") {
         runtime.block_on(process::memory(&mut table));
+    }
+    if wants("sizing") {
+        runtime.block_on(process::sizing(&mut table));
     }
     if wants("tls") {
         runtime.block_on(tls::lists(&mut table));

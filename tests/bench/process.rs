@@ -99,6 +99,75 @@ pub(crate) async fn memory(table: &mut Table) {
     }
 }
 
+/// A node as the table of `deploy/before-you-sign.md` has it.
+struct Size {
+    /// Services, each with a slice of ten endpoints.
+    services: usize,
+    /// Open watches, half of them of Services, half of slices.
+    watches: usize,
+    modules: &'static [&'static str],
+}
+
+/// Measures what the daemon takes of memory and disk, by objects, watches and modules.
+pub(crate) async fn sizing(table: &mut Table) {
+    const MODULES: &[&str] =
+        &["servicetopology", "nodeportisolation", "discardcloudservice", "endpoints", "nodeportaddresses"];
+    let size = |services, watches, modules| Size { services, watches, modules: &MODULES[..modules] };
+    for size in [
+        size(100, 4, 5),
+        size(1000, 4, 1),
+        size(1000, 4, 5),
+        size(1000, 200, 5),
+        size(5000, 4, 5),
+        size(5000, 200, 5),
+        size(15_000, 4, 5),
+    ] {
+        sized(table, &size).await;
+    }
+}
+
+async fn sized(table: &mut Table, Size { services, watches, modules }: &Size) {
+    let server = cluster().await;
+    let mut bytes = 0;
+    for n in 0..*services {
+        for object in [data::service(n), data::slice(n, 10)] {
+            bytes += object.to_string().len();
+            server.store().put(object).unwrap();
+        }
+    }
+    let modules_of = modules.len();
+    let bytes = bytes as f64 / 1e6;
+    table.heading(&format!(
+        "Size: {services} Services with a slice each ({bytes:.1} MB), {watches} watches, {modules_of} modules"
+    ));
+    let filters = modules.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect::<String>();
+    let cache = tempfile::tempdir().unwrap();
+    let setup = Setup::new(server.url()).flag("--node-name", data::NODE).filters(&format!("filters:\n{filters}"));
+    let setup = setup.flag("--cache-dir", cache.path().to_str().unwrap());
+    let daemon = modules.iter().copied().fold(setup, Setup::bundled).start_ready().await;
+    let client = daemon.client("kube-proxy");
+    let mut open = Vec::new();
+    for path in [SERVICES, "/apis/discovery.k8s.io/v1/endpointslices"] {
+        let list = client.json(&format!("{path}?resourceVersion=0")).await;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+        for _ in 0..watches / 2 {
+            open.push(client.watch(&format!("{path}?watch=true&resourceVersion={version}")).await);
+        }
+    }
+    // Each watch gets an event, so it is served.
+    server.store().put(data::service(0)).unwrap();
+    server.store().put(data::slice(0, 9)).unwrap();
+    for events in &mut open {
+        while !events.next_named().await.starts_with("MODIFIED ") {}
+    }
+    table.row("resident", resident(daemon.id()), "MB");
+    table.row("peak", peak(daemon.id()), "MB");
+    drop(open);
+    daemon.stop().await;
+    let files = std::fs::read_dir(cache.path()).unwrap().flatten().filter_map(|entry| entry.metadata().ok());
+    table.row("on disk", files.map(|file| file.len() as f64).sum::<f64>() / 1e6, "MB");
+}
+
 /// Measures the time from a module's rename until it is in force.
 pub(crate) async fn reload(table: &mut Table) {
     table.heading("Reload: a module is renamed into place, without other load");

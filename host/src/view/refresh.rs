@@ -177,20 +177,26 @@ impl Refresh {
         self.degraded.clear();
         let objects = self.filter_all(&source, None).await;
         let next = ViewSnapshot { version: source.version, format: source.format.clone(), objects, chain };
-        let stamp = self.stamp_of_reset(chain);
+        let stamp = self.stamp_of_reset(chain, source.version);
         self.view.reset(next, stamp);
         self.report_degraded();
     }
 
     /// Up to which version clients may hold something else than a view that begins anew shows; `None`: it must be read.
-    fn stamp_of_reset(&self, chain: Option<ChainVersion>) -> Option<u64> {
+    fn stamp_of_reset(&self, chain: Option<ChainVersion>, version: u64) -> Option<u64> {
         let resource = &self.view.collection.resource;
         let is_first = self.view.subscribe().borrow().is_none();
-        if !is_first {
-            self.stamps.forget();
-            return None;
+        if is_first {
+            return if self.has_filtered() { self.stamps.of_view(chain?, resource) } else { Some(0) };
         }
-        if self.has_filtered() { self.stamps.of_view(chain?, resource) } else { Some(0) }
+        // What it has shown was wrong, or was of another history.
+        let shown = self.view.snapshot().version;
+        if version < shown {
+            self.stamps.forget();
+        } else if let Some(chain) = chain {
+            self.stamps.degrade(chain, resource, shown);
+        }
+        None
     }
 
     /// Whether clients may hold what filters have made.

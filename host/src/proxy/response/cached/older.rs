@@ -98,6 +98,11 @@ impl OlderEvents {
         })
     }
 
+    /// The version of the filters that the events pass.
+    pub(super) fn made_by(&self) -> ChainVersion {
+        self.made_by
+    }
+
     /// Waits for bytes, and returns the events that are complete. Cancel-safe while it waits.
     ///
     /// # Errors

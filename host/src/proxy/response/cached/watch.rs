@@ -326,6 +326,8 @@ impl CachedWatch {
             () = &mut self.stopping => OlderBatch::end(),
         };
         if batch.degraded > 0 {
+            // Also where another view serves the client next.
+            self.proxy.chain_stamps.degrade(events.made_by(), &self.read.resource.resource, batch.degraded);
             self.view.end_stream(batch.degraded, None);
         }
         self.ready.extend(batch.events);

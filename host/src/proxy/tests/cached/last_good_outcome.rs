@@ -158,6 +158,33 @@ async fn what_a_closed_view_has_shown_without_a_verdict_the_next_one_corrects() 
 }
 
 #[tokio::test]
+async fn what_a_failure_policy_has_shown_of_before_the_view_the_next_one_corrects() {
+    let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
+    let views = fixture.caches.views.clone().unwrap();
+    failing.hides.store(true, Ordering::Relaxed);
+    fixture.json(SERVICES).await;
+    let before = fixture.server.store().revision();
+    fixture.service("x", "LoadBalancer");
+    fixture.service("y", "ClusterIP");
+    assert_eq!(names(&informer_list(&fixture).await), ["a", "b", "y"]);
+    failing.on(&["x"]);
+    let shown = change(&mut informer_watch(&fixture, &before.to_string()).await).await;
+    assert_eq!(shown.0, "ADDED x", "the API server's event, as the policy shows it");
+    failing.on(&[]);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(601)).await;
+    open_views::close_idle(&views).await;
+    tokio::time::resume();
+    let mut events = informer_watch(&fixture, &shown.1.to_string()).await;
+    loop {
+        match change(&mut events).await.0.as_str() {
+            "DELETED x" => break,
+            other => assert!(other.starts_with("MODIFIED "), "{other}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_a_failure_policy_shows_in_a_streamed_list_is_corrected_by_the_watch_of_a_view() {
     let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
     failing.hides.store(true, Ordering::Relaxed);
