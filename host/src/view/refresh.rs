@@ -187,7 +187,12 @@ impl Refresh {
         let resource = &self.view.collection.resource;
         let is_first = self.view.subscribe().borrow().is_none();
         if is_first {
-            return if self.has_filtered() { self.stamps.of_view(chain?, resource) } else { Some(0) };
+            return match (self.has_filtered(), self.degraded.is_empty()) {
+                (false, _) => Some(0),
+                (true, true) => self.stamps.of_view(chain?, resource),
+                // Clients may hold a verdict on what this view has none of.
+                (true, false) => None,
+            };
         }
         // What it has shown was wrong, or was of another history.
         let shown = self.view.snapshot().version;

@@ -158,6 +158,24 @@ async fn what_a_closed_view_has_shown_without_a_verdict_the_next_one_corrects() 
 }
 
 #[tokio::test]
+async fn a_view_that_opens_while_a_filter_fails_loses_no_deletion() {
+    let (fixture, _script, failing) = failing().await;
+    fixture.json(SERVICES).await;
+    fixture.service("d", "ClusterIP");
+    let held = fixture.server.store().revision();
+    failing.on(&["d"]);
+    let mut events = informer_watch(&fixture, &held.to_string()).await;
+    fixture.server.store().delete("v1", "Service", "default", "d").unwrap();
+    // The client holds d: it learns that it is gone, or that nothing can be said, and lists again.
+    loop {
+        match change(&mut events).await.0.as_str() {
+            "DELETED d" | "ERROR " => break,
+            other => assert!(other.starts_with("MODIFIED "), "{other}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_a_failure_policy_has_shown_of_before_the_view_the_next_one_corrects() {
     let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
     let views = fixture.caches.views.clone().unwrap();
