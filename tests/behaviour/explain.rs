@@ -60,7 +60,8 @@ async fn command(weir: &Daemon, arguments: &[&str]) -> Output {
     std::fs::write(&token, "operator").unwrap();
     let mut command = Command::new(built::weir());
     command.arg("explain").args(arguments).args(["--admin-port", port]).arg("--token-file").arg(token);
-    command.env_clear().output().await.unwrap()
+    // As in an image without CAs.
+    command.env_clear().env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", "/dev/null").output().await.unwrap()
 }
 
 fn read<'a>(filter: &'a Value, on: &str, call: &str) -> &'a Value {
