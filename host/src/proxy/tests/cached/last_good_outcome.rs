@@ -180,7 +180,7 @@ async fn what_a_failure_policy_has_shown_of_before_the_view_the_next_one_correct
     let (fixture, _script, failing) = failing_with(Script::ignoring_failures).await;
     let views = fixture.caches.views.clone().unwrap();
     failing.hides.store(true, Ordering::Relaxed);
-    fixture.json(SERVICES).await;
+    fixture.stamped().await;
     let before = fixture.server.store().revision();
     fixture.service("x", "LoadBalancer");
     fixture.service("y", "ClusterIP");
