@@ -108,7 +108,7 @@ struct Size {
     modules: &'static [&'static str],
 }
 
-/// Measures what the daemon takes of memory and disk, by objects, watches and modules.
+/// Measures what the daemon takes of memory, by objects, watches and modules.
 pub(crate) async fn sizing(table: &mut Table) {
     const MODULES: &[&str] =
         &["servicetopology", "nodeportisolation", "discardcloudservice", "endpoints", "nodeportaddresses"];
@@ -138,7 +138,7 @@ async fn sized(table: &mut Table, Size { services, watches, modules }: &Size) {
     let modules_of = modules.len();
     let bytes = bytes as f64 / 1e6;
     table.heading(&format!(
-        "Size: {services} Services with a slice each ({bytes:.1} MB), {watches} watches, {modules_of} modules"
+        "Size: {services} Services with a slice each ({bytes:.1} MB), {watches} watches, modules: {modules_of}"
     ));
     let filters = modules.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect::<String>();
     let cache = tempfile::tempdir().unwrap();
@@ -162,10 +162,6 @@ async fn sized(table: &mut Table, Size { services, watches, modules }: &Size) {
     }
     table.row("resident", resident(daemon.id()), "MB");
     table.row("peak", peak(daemon.id()), "MB");
-    drop(open);
-    daemon.stop().await;
-    let files = std::fs::read_dir(cache.path()).unwrap().flatten().filter_map(|entry| entry.metadata().ok());
-    table.row("on disk", files.map(|file| file.len() as f64).sum::<f64>() / 1e6, "MB");
 }
 
 /// Measures the time from a module's rename until it is in force.
