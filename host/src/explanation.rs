@@ -79,6 +79,19 @@ impl Subject<'_> {
     }
 }
 
+/// Adds the node that an explanation is for. `filters_off`: its annotation turns all filters off, so no component is unknown.
+#[must_use]
+pub fn of_node(mut explained: Value, node: &str, filters_off: bool) -> Value {
+    if let Some(explained) = explained.as_object_mut() {
+        explained.insert("node".to_owned(), node.into());
+        explained.insert("filtersOff".to_owned(), filters_off.into());
+        if filters_off {
+            explained.insert("knownComponents".to_owned(), Value::Null);
+        }
+    }
+    explained
+}
+
 /// What the filters of a chain make of an object, and what clients see.
 fn explained(source: &Document, filters: &[FilterExplanation]) -> Result<Value, String> {
     let object = to_json(source)?;

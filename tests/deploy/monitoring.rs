@@ -220,9 +220,8 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
         "operator.networkPolicy.enabled=true",
     ]);
     let of_operator = &object(&objects, "Deployment", "weir-operator").unwrap()["spec"]["template"];
-    let (monitor, policy) = ("PodMonitor", "NetworkPolicy");
-    let monitor = &object(&objects, monitor, "weir-operator").unwrap()["spec"];
-    let policy = &object(&objects, policy, "weir-operator").unwrap()["spec"];
+    let monitor = &object(&objects, "PodMonitor", "weir-operator").unwrap()["spec"];
+    let policy = &object(&objects, "NetworkPolicy", "weir-operator").unwrap()["spec"];
     for (label, value) in monitor["selector"]["matchLabels"].as_object().unwrap() {
         assert_eq!(&of_operator["metadata"]["labels"][label], value, "the monitor selects the pods");
     }

@@ -73,7 +73,7 @@ impl Filter for DiscardCloudService {
     fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
         // Most Services are neither, so the kind is read last.
         let reason = if self.is_cloud_balancer(object) {
-            "hides a Service of type LoadBalancer: its annotations do not keep it"
+            "hides a Service of type LoadBalancer, by its annotations and the setting loadBalancers"
         } else if self.is_named(object) {
             "hides a Service that the setting services names"
         } else {

@@ -66,7 +66,7 @@ impl Near<'_> {
         match (key, self.members) {
             (TopologyKey::Node, _) => log::debug("keeps endpoints on this node"),
             (TopologyKey::Pool, Some(members)) => members.log_kept(),
-            (TopologyKey::Pool, None) => log::debug("keeps all endpoints: this node is in no node pool"),
+            (TopologyKey::Pool, None) => log::debug("keeps all endpoints: no node pool of this node applies"),
             (TopologyKey::All, _) => log::debug("keeps all endpoints"),
         }
     }

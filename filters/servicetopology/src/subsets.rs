@@ -55,15 +55,15 @@ pub(crate) fn cut(object: &mut Object<'_>, keys: &[TopologyKey], near: Near<'_>)
     };
     let of_subsets: Vec<[TopologyKey; 2]> =
         ports.iter().map(|names| FAMILIES.each_ref().map(|family| chosen(family, names))).collect();
-    if of_subsets.iter().flatten().all(|key| near.keeps_all(*key)) {
-        return Ok(());
-    }
     let mut logged = None;
     for key in of_subsets.iter().flatten() {
         if logged != Some(key) {
             near.log_kept(*key);
             logged = Some(key);
         }
+    }
+    if of_subsets.iter().flatten().all(|key| near.keeps_all(*key)) {
+        return Ok(());
     }
     let kept = |addresses: &Addresses| -> Rows {
         let key = |subset: usize, v6: bool| of_subsets.get(subset).and_then(|keys| keys.get(usize::from(v6))).copied();

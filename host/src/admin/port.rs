@@ -34,6 +34,7 @@ use super::verdict::Verdict;
 use super::{AdminMetrics, Caches};
 use crate::client_table::ClientTable;
 use crate::connections::{Connection, ConnectionPeer, Connections};
+use crate::explanation::of_node;
 use crate::named_host::{NamedHost, authorities};
 use crate::proxy::{ExplainRequest, Proxy};
 use weir_runtime::{Engine, RuntimeMetrics};
@@ -264,12 +265,9 @@ async fn explain<B>(
         connection: connection.clone(),
     };
     match proxy.explain(asked).await {
-        Ok(mut explained) => {
-            if let Some(explained) = explained.as_object_mut() {
-                let is_off = parts.notices.node.as_ref().is_some_and(|(_, state)| state.borrow().is_off());
-                explained.insert("node".to_owned(), parts.node_name.clone().into());
-                explained.insert("filtersOff".to_owned(), is_off.into());
-            }
+        Ok(explained) => {
+            let is_off = parts.notices.node.as_ref().is_some_and(|(_, state)| state.borrow().is_off());
+            let explained = of_node(explained, &parts.node_name, is_off);
             with(StatusCode::OK, JSON, format!("{explained:#}\n"))
         }
         Err(error) => with(error.code, TEXT, format!("{}\n", error.message)),

@@ -17,7 +17,7 @@ use super::run::document;
 use super::site::Site;
 use super::workbench::block_on;
 use crate::config::operator::{ExplainFlags, OutputFormat};
-use crate::explanation::{Subject, write_text};
+use crate::explanation::{Subject, of_node, write_text};
 use weir_kube::{RequestInfo, VerbClass};
 use weir_process::WatchedFiles;
 use weir_runtime::FilterSet;
@@ -85,12 +85,8 @@ async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Res
         set: Some(&set),
         seen: None,
     };
-    let mut explained = subject.explain(&document(&found), chain.as_ref()).await.map_err(invalid)?;
-    if let Some(explained) = explained.as_object_mut() {
-        explained.insert("node".to_owned(), node.into());
-        explained.insert("filtersOff".to_owned(), is_off.into());
-    }
-    Ok(explained)
+    let explained = subject.explain(&document(&found), chain.as_ref()).await.map_err(invalid)?;
+    Ok(of_node(explained, node, is_off))
 }
 
 /// The admin port of the daemon of this node.

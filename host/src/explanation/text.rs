@@ -55,7 +55,7 @@ fn head(text: &mut String, explained: &Value) -> std::fmt::Result {
     } else if list(explained, "filters").is_empty() {
         writeln!(text, "\nNo filter matches: the object is sent as the API server has it.")?;
     }
-    if explained["knownComponents"].is_array() && explained["filtersOff"] != true {
+    if explained["knownComponents"].is_array() {
         let known: Vec<_> = list(explained, "knownComponents").iter().filter_map(Value::as_str).collect();
         let known = if known.is_empty() { "none yet".to_owned() } else { line(&known.join(", ")) };
         let caches = if explained["asksCaches"] == true { ", and no cache has served it" } else { "" };

@@ -2,9 +2,9 @@
 //!
 //! What a client was shown of a later version by this daemon, this chain version has shown it, whichever client it is, and wherever
 //! it has the version from: a view, a list or a watch from the API server, which all end or take the new filters before they send
-//! more. At the stamp or below, nothing is known of it. A stamp is the
-//! version of a consistent read that began after the chain version came into force; a view that is behind shows nothing that was
-//! made later. Once the cluster's history was found to be another one, versions come again, and views read stamps of their own.
+//! more. At the stamp or below, nothing is known of it. A stamp is the version of a consistent read that began after the chain
+//! version came into force; a view that is behind shows nothing that was made later. Once the cluster's history was found to be
+//! another one, versions come again, and views read stamps of their own.
 //!
 //! Losing an entry is safe: clients get again what they hold. Bound: [`ENTRIES`]; the least recently used one leaves first.
 

@@ -48,8 +48,8 @@ impl log::Host for GuestState {
         }
         let may_log = match level {
             // Reasons: the call can be replayed, and they take no other line's place.
-            log::Level::Trace => tracing::enabled!(tracing::Level::TRACE) && self.context.may_log_reason(),
-            log::Level::Debug => tracing::enabled!(tracing::Level::DEBUG) && self.context.may_log_reason(),
+            log::Level::Trace => tracing::enabled!(tracing::Level::TRACE) && self.output.may_log_reason(),
+            log::Level::Debug => tracing::enabled!(tracing::Level::DEBUG) && self.output.may_log_reason(),
             log::Level::Info | log::Level::Warn | log::Level::Error => self.output.may_log(),
         };
         if !may_log {

@@ -73,11 +73,6 @@ impl InstanceContext {
         let (log_rate, reason_rate) = (Arc::default(), Arc::default());
         Self { filter, view, lookups, epoch, log_rate, reason_rate }
     }
-
-    /// Takes a line below `info`.
-    pub(super) fn may_log_reason(&self) -> bool {
-        self.reason_rate.allows(&self.filter)
-    }
 }
 
 /// The export that runs.
@@ -128,7 +123,7 @@ pub(super) struct StringSets {
 
 impl GuestState {
     pub(super) fn new(context: Arc<InstanceContext>, memory: usize, clock: Clock) -> Self {
-        let output = Output::new(context.filter.clone(), context.log_rate.clone());
+        let output = Output::new(context.filter.clone(), context.log_rate.clone(), context.reason_rate.clone());
         Self {
             wasi: wasi::context(&output),
             table: wasi::handles(),

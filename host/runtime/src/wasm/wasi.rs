@@ -72,9 +72,13 @@ pub(super) struct Output(Arc<Mutex<Lines>>);
 struct Lines {
     filter: Arc<str>,
     rate: Arc<LogRate>,
+    /// That of lines below `info`.
+    reason_rate: Arc<LogRate>,
     partial: Vec<u8>,
     last: String,
     logged: usize,
+    /// The lines below `info`.
+    reasons: usize,
 }
 
 struct Table;
@@ -192,14 +196,16 @@ impl HostWallClock for Still {
 }
 
 impl Output {
-    pub(super) fn new(filter: Arc<str>, rate: Arc<LogRate>) -> Self {
-        Self(Arc::new(Mutex::new(Lines { filter, rate, partial: Vec::new(), last: String::new(), logged: 0 })))
+    pub(super) fn new(filter: Arc<str>, rate: Arc<LogRate>, reason_rate: Arc<LogRate>) -> Self {
+        let (partial, last) = (Vec::new(), String::new());
+        Self(Arc::new(Mutex::new(Lines { filter, rate, reason_rate, partial, last, logged: 0, reasons: 0 })))
     }
 
     /// Resets the count of lines at the start of a call.
     pub(super) fn begin(&self) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.logged = 0;
+        lines.reasons = 0;
         lines.last.clear();
         lines.partial.clear();
     }
@@ -220,6 +226,13 @@ impl Output {
     /// Counts one more line. Returns false if the call or the filter has reached its bound.
     pub(super) fn may_log(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).may_log()
+    }
+
+    /// The same of a line below `info`, which does not keep the call from being replayed.
+    pub(super) fn may_log_reason(&self) -> bool {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.reasons += 1;
+        lines.reasons <= LINES && lines.reason_rate.allows(&lines.filter)
     }
 
     fn take(&self, bytes: &[u8]) {

@@ -50,7 +50,9 @@ impl ListResponse {
                     self.proxy.chain_stamps.recover(filtering.version(), resource);
                 }
                 let version = self.input.version();
-                version.inspect(|version| self.read.note_version(&self.proxy, *version));
+                if let Some(version) = version {
+                    self.read.note_version(&self.proxy, version);
+                }
                 self.proxy.end_stream(&self.read, version.unwrap_or_default());
                 Some(self.encoder.tail(bytes)?)
             }
