@@ -1,7 +1,6 @@
 //! The task of a view: it filters what changes upstream, and filters everything again when the chain changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,12 +91,16 @@ impl Refresh {
         loop {
             match self.wake(&mut changes).await {
                 Wake::Store => {
-                    if self.follow().await.is_break() {
-                        changes.mark_changed();
+                    if self.follow().await.is_none() {
+                        return;
                     }
                 }
                 Wake::Chain => self.refilter(Vec::new()).await,
-                Wake::FilterSet => self.change_chain().await,
+                Wake::FilterSet => {
+                    if self.change_chain().await.is_none() {
+                        return;
+                    }
+                }
                 Wake::Retry => self.retry().await,
                 Wake::Stamped => self.stamp = None,
                 Wake::Stopped => return,
@@ -135,8 +138,9 @@ impl Refresh {
             biased;
             changed = self.serving.changed() => if changed.is_ok() { Wake::FilterSet } else { Wake::Stopped },
             () = stamped => Wake::Stamped,
-            () = chain_changed => Wake::Chain,
+            // Before the chain, which `follow` sees to: values that change all the time hold back no events.
             changed = changes.changed() => if changed.is_ok() { Wake::Store } else { Wake::Stopped },
+            () = chain_changed => Wake::Chain,
             () = retry => Wake::Retry,
         }
     }
@@ -154,11 +158,10 @@ impl Refresh {
         }
     }
 
-    async fn change_chain(&mut self) {
+    /// Takes the chain of the filter set that is live now. `None`: the daemon stops.
+    async fn change_chain(&mut self) -> Option<()> {
         let before = self.chain.take();
-        if self.live_chain().await.is_none() {
-            return;
-        }
+        self.live_chain().await?;
         let same = match (&before, &self.chain) {
             (None, None) => true,
             (Some(before), Some(now)) => before.same_filters(now) && Some(now.version()) == self.view.snapshot().chain,
@@ -167,6 +170,7 @@ impl Refresh {
         if !same {
             self.refilter(Vec::new()).await;
         }
+        Some(())
     }
 
     /// Filters all objects of the store, and publishes them without events: nobody has got any of them yet.
@@ -233,24 +237,32 @@ impl Refresh {
         objects
     }
 
-    /// Applies the store's events since the last position. Breaks off when the chain has changed: what the API server makes after
-    /// that, the view shows only as the new one makes it.
-    async fn follow(&mut self) -> ControlFlow<()> {
+    /// Applies the store's events since the last position. `None`: the daemon stops.
+    async fn follow(&mut self) -> Option<()> {
         loop {
             let events = self.view.store.events_from(self.position, BATCH);
-            if self.serving.has_changed().unwrap_or_default() || self.chain_version() != self.view.snapshot().chain {
-                return ControlFlow::Break(());
-            }
+            self.take_changes().await?;
             let Ok(events) = events else {
                 self.compare().await;
-                return ControlFlow::Continue(());
+                return Some(());
             };
             if events.is_empty() {
-                return ControlFlow::Continue(());
+                return Some(());
             }
             self.position += events.len() as u64;
             self.apply(&events).await;
         }
+    }
+
+    /// Filters all objects again if the filter set or a looked-up value has changed since. It happens between reading events and
+    /// applying them: what the API server makes after a change, the view shows only after what the change makes of all objects.
+    async fn take_changes(&mut self) -> Option<()> {
+        if self.serving.has_changed().unwrap_or(true) {
+            self.change_chain().await?;
+        } else if self.chain_version() != self.view.snapshot().chain {
+            self.refilter(Vec::new()).await;
+        }
+        Some(())
     }
 
     async fn apply(&mut self, events: &[Arc<StoreEvent>]) {

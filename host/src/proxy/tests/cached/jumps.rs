@@ -1,5 +1,7 @@
 //! Clients that are cut off amid the events that a list made, after the API server no longer had the reflector's version.
 
+use std::sync::{Arc, OnceLock};
+
 use super::*;
 
 /// The reflector is cut off during the changes, and the API server forgets what was before `compacted`.
@@ -64,5 +66,28 @@ async fn a_client_that_is_cut_off_between_the_deletions_of_a_jump_loses_none() {
         drop(events);
         let held = ["a", "c", "d"].map(str::to_owned).to_vec();
         assert_eq!(held_after(&fixture, &first, held).await, ["d"], "{updates} updates");
+    }
+}
+
+#[tokio::test]
+async fn events_come_while_looked_up_values_change_all_the_time() {
+    let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    let itself: Arc<OnceLock<Script>> = Arc::default();
+    let changing = itself.clone();
+    let script = Script::new(move |_| {
+        // Whenever an object has been filtered, it is to be filtered again.
+        if let Some(script) = changing.get() {
+            script.change();
+        }
+        Outcome::Unchanged
+    });
+    fixture.filter("*/services", &script);
+    fixture.service("a", "ClusterIP");
+    let list = informer_list(&fixture).await;
+    let mut events = informer_watch(&fixture, version(&list)).await;
+    itself.set(script).unwrap();
+    for name in ["b", "c", "d"] {
+        fixture.service(name, "ClusterIP");
+        assert_eq!(events.next_summary().await, format!("ADDED {name}"));
     }
 }
