@@ -8,6 +8,7 @@ macro_rules! say {
     }};
 }
 
+mod admin_port;
 mod bench;
 mod check;
 mod cluster;
@@ -24,6 +25,7 @@ mod registry;
 mod run;
 mod site;
 mod status;
+mod table;
 mod test;
 mod wit;
 mod workbench;

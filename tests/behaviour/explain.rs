@@ -4,6 +4,7 @@ use std::process::Output;
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use weir_apiserver::{ApiServer, Enforce};
 use weir_tests::built;
@@ -197,14 +198,39 @@ async fn who_may_not_read_hears_what_is_needed_and_whose_credential_was_sent() {
 }
 
 #[tokio::test]
-async fn a_silent_admin_port_does_not_hold_the_command() {
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = silent.local_addr().unwrap().port().to_string();
-    let mut command = Command::new(built::weir());
-    command.args(["explain", "service/web", "--component", "kube-proxy", "--admin-port", &port]).env_clear();
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("no answer within 10s"), "{said}");
+async fn what_is_no_whole_answer_of_an_admin_port_does_not_hold_a_command() {
+    const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{";
+    let cases = [
+        ("", true, "no answer within 10s"),
+        ("HTTP/1.1 200 OK\r\n", true, "no answer within 10s"),
+        (HALF, true, "no answer within 10s"),
+        (HALF, false, "end of file before message length reached"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{", false, "EOF while parsing"),
+        ("SSH-2.0-OpenSSH_9.9\r\n", false, "invalid HTTP version parsed"),
+        ("", false, "connection closed before message completed"),
+    ];
+    let commands: [&[&str]; 2] = [&["status"], &["explain", "service/web", "--component", "kube-proxy"]];
+    let runs = cases.iter().flat_map(|case| commands.map(|command| (*case, command)));
+    futures_util::future::join_all(runs.map(async |((answer, stays_open, expected), arguments)| {
+        let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let number = port.local_addr().unwrap().port().to_string();
+        let mut command = Command::new(built::weir());
+        command.args(arguments).args(["--admin-port", &number]).env_clear();
+        let serve = async {
+            let (mut connection, _) = port.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 1024]).await;
+            connection.write_all(answer.as_bytes()).await.unwrap();
+            if stays_open {
+                let _ = connection.read(&mut [0; 1024]).await;
+            }
+        };
+        let output = async { tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap() };
+        let (output, ()) = tokio::join!(output, serve);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(expected) && said.contains(&number), "{arguments:?}, {answer:?}: {said}");
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{arguments:?}, {answer:?}: {said}");
+    }))
+    .await;
 }
 
 #[tokio::test]

@@ -5,12 +5,13 @@ use crate::source::{Place, assert_places};
 /// What only these files of `host/` may name, tests apart.
 const PLACES: &[Place] = &[
     // A client's credential is parsed in one way, and read by one module. The others strip the header, or send the daemon's own.
-    // The client of registries sends what `--registry-auth` has.
+    // The client of registries sends what `--registry-auth` has, and commands send the user's own token to the admin port.
     (
         "AUTHORIZATION",
         &[
             "kube/src/credential.rs",
             "registry/src/client.rs",
+            "src/cli/admin_port.rs",
             "src/proxy/credential.rs",
             "src/proxy/headers.rs",
             "upstream/src/daemon_client.rs",

@@ -57,7 +57,7 @@ pub enum CommandError {
     #[error("{0}")]
     Filters(String),
     /// The admin port of a daemon does not answer as one.
-    #[error("cannot read the status from the admin port {address}, is the daemon running there?")]
+    #[error("no answer from the admin port {address}, is the daemon running there?")]
     AdminPort {
         /// The address of the port.
         address: SocketAddr,

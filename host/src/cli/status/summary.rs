@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::{age, bytes, per, printable, table};
+use crate::cli::table::{age, bytes, per, printable, table};
 
 /// Returns the summary of an answer of `/status`.
 pub(super) fn summary(status: &Value) -> String {

@@ -1,0 +1,160 @@
+//! The admin port of the daemon of this node, as commands ask it: one request on one connection, one deadline, no retry.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use kube::config::AuthInfo;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::net::TcpStream;
+
+use super::CommandError;
+use super::table::printable;
+use crate::config::operator::AdminFlags;
+use weir_process::WatchedFiles;
+use weir_upstream::{ServerSource, error_report};
+
+/// How long the daemon may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest answer, in bytes.
+const MAX_ANSWER: usize = 16 << 20;
+/// Where a pod has the token of its service account.
+const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// The admin port of a daemon.
+pub(super) struct AdminPort {
+    address: SocketAddr,
+    credential: Credential,
+}
+
+/// With which right a command asks. Without a token the daemon decides by the uid.
+pub(super) struct Credential {
+    /// For messages: "the token in FILE".
+    pub(super) source: String,
+    token: Option<SecretString>,
+}
+
+/// An answer of the admin port.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// The body: JSON, or an error of the daemon as plain text.
+    pub(super) text: String,
+}
+
+impl Credential {
+    /// The uid of this process.
+    pub(super) fn uid() -> Self {
+        Self { source: "no credential but the uid".to_owned(), token: None }
+    }
+
+    /// The token of a file, else that of a kubeconfig, else that of the pod, else none.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its credential cannot be sent to the admin port.
+    pub(super) async fn of(token_file: Option<&Path>, kubeconfig: Option<&Path>) -> Result<Self, CommandError> {
+        match (token_file, kubeconfig) {
+            (None, Some(file)) => Self::of_kubeconfig(file.to_owned()).await,
+            (Some(file), _) => Self::of_file(file),
+            (None, None) if Path::new(POD_TOKEN).exists() => Self::of_file(Path::new(POD_TOKEN)),
+            (None, None) => Ok(Self::uid()),
+        }
+    }
+
+    fn of_file(file: &Path) -> Result<Self, CommandError> {
+        let text = std::fs::read_to_string(file).map_err(CommandError::of_file(file))?;
+        let token = match text.trim() {
+            "" => return Err(CommandError::invalid(file.display(), "it has no token")),
+            token => SecretString::from(token),
+        };
+        Ok(Self { source: format!("the token in {}", file.display()), token: Some(token) })
+    }
+
+    async fn of_kubeconfig(file: PathBuf) -> Result<Self, CommandError> {
+        let source = format!("the credential of {}", file.display());
+        let invalid = |reason: String| CommandError::invalid(file.display(), reason);
+        let loaded = ServerSource::Kubeconfig(file.clone()).load(&WatchedFiles::default()).await;
+        let AuthInfo { token, client_certificate_data, client_certificate, .. } =
+            loaded.map_err(|error| invalid(error_report(&error)))?.config.auth_info;
+        if token.is_none() && (client_certificate_data.is_some() || client_certificate.is_some()) {
+            return Err(invalid(
+                "its user has a client certificate, which cannot be sent to the admin port: give --token-file, or --node to \
+                 explain without the daemon"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self { source, token })
+    }
+
+    /// The value of the header that carries the token.
+    fn header(&self) -> Result<Option<HeaderValue>, CommandError> {
+        let Some(token) = &self.token else { return Ok(None) };
+        let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()))
+            .map_err(|_| CommandError::invalid(&self.source, "it has characters that no token has"))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+impl AdminPort {
+    pub(super) fn new(flags: AdminFlags, credential: Credential) -> Self {
+        Self { address: flags.address(), credential }
+    }
+
+    /// Whose right a refused request had.
+    pub(super) fn asked_with(&self) -> &str {
+        &self.credential.source
+    }
+
+    /// Reads a path. Cancel-safe: it only reads.
+    ///
+    /// # Errors
+    /// [`CommandError::AdminPort`] if no whole answer comes within ten seconds. An answer with an error status is an answer.
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, CommandError> {
+        let mut request = Request::get(path).header(header::HOST, self.address.to_string());
+        if let Some(token) = self.credential.header()? {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.failed(error))?;
+        match tokio::time::timeout(TIMEOUT, self.send(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.failed(format!("no answer within {TIMEOUT:?}"))),
+        }
+    }
+
+    async fn send(&self, request: Request<Empty<Bytes>>) -> Result<Answer, CommandError> {
+        let stream = TcpStream::connect(self.address).await.map_err(|error| self.failed(error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.failed(error))?;
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(|error| self.failed(error))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+            let text = String::from_utf8(body.map_err(|error| self.failed(error))?.to_bytes().into())
+                .map_err(|error| self.failed(error))?;
+            // Its own messages are plain text, with names from the cluster.
+            let text = if status.is_success() { text } else { printable(text.trim()) };
+            Ok(Answer { status, text })
+        };
+        tokio::pin!(answer, connection);
+        tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            // What has arrived by then is read, and nothing more comes.
+            ended = &mut connection => match (ended, answer.await) {
+                (_, Ok(answer)) => Ok(answer),
+                (Ok(()), Err(error)) => Err(error),
+                (Err(error), Err(_)) => Err(self.failed(error)),
+            },
+        }
+    }
+
+    /// The error of a port that does not answer as a daemon does.
+    pub(super) fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CommandError {
+        CommandError::AdminPort { address: self.address, source: source.into() }
+    }
+}
