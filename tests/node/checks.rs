@@ -11,6 +11,7 @@ mod local_status;
 mod neighbour;
 mod offline;
 mod rules;
+mod unit;
 mod upgrade;
 
 use serde_json::Value;
@@ -68,7 +69,7 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));
     runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
     let own = ["--kubeconfig", "/etc/weir/kubeconfig"];
-    runner.check("a_static_pod_explains_why_an_endpoint_is_left_out", || rules::explained(world, &own));
+    runner.check("a_static_pod_explains_why_an_endpoint_is_left_out", || rules::explained_in_pod(world, &own));
     runner.check("killed_weir_restarts_and_kube_proxy_continues", || world.killed());
     runner.check("link_is_cut", || offline::cut(world));
     runner.check("offline_crashed_containers_start_again", || offline::crashed_containers(world));
@@ -85,8 +86,9 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("upgrade_keeps_disk_certificate_and_clients", || upgrade::replaced_by_the_next_version(world));
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
-    runner.check("a_pod_of_the_daemon_set_explains_it_too", || rules::explained(world, &[]));
+    runner.check("a_pod_of_the_daemon_set_explains_it_too", || rules::explained_in_pod(world, &[]));
     runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
+    runner.check("a_unit_of_systemd_explains_it_too", || unit::explained(world));
 }
 
 impl World<'_> {

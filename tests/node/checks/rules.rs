@@ -52,7 +52,15 @@ pub(super) fn topology(world: &World<'_>) {
 }
 
 /// Asks why kube-proxy does not see an endpoint, as `deploy/troubleshooting.md` does it in the pod, with this credential, and from anywhere.
-pub(super) fn explained(world: &World<'_>, credential: &[&str]) {
+pub(super) fn explained_in_pod(world: &World<'_>, credential: &[&str]) {
+    let pod = world.weir_is_ready();
+    explained(world, |question| {
+        world.admin.attempt(&[&["-n", "kube-system", "exec", &pod, "--"][..], question, credential].concat())
+    });
+}
+
+/// Asks the daemon why kube-proxy does not see an endpoint, and explains it without the daemon.
+pub(super) fn explained(world: &World<'_>, ask: impl Fn(&[&str]) -> Result<String, String>) {
     let admin = &world.admin;
     let question = ["weir", "explain", "endpointslice/web-others", "-n", "default", "--component", "kube-proxy"];
     let pool = "keeps endpoints on the nodes of node pool hangzhou (NodePool: edge-a, edge-b)";
@@ -61,9 +69,7 @@ pub(super) fn explained(world: &World<'_>, credential: &[&str]) {
         if lines.iter().all(|line| text.contains(line)) { Ok(()) } else { Err(text) }
     };
     annotate(admin, "openyurt.io/topologyKeys=openyurt.io/nodepool");
-    let pod = world.weir_is_ready();
-    let in_pod = [&["-n", "kube-system", "exec", &pod, "--"][..], &question, credential].concat();
-    until("the daemon explains why an endpoint is left out", || is_answer(admin.attempt(&in_pod)?));
+    until("the daemon explains why an endpoint is left out", || is_answer(ask(&question)?));
     let mut anywhere = Command::new(built::weir());
     anywhere.args(&question[1..]).args(["--node", crate::NODE]).arg("--modules-dir").arg(built::modules());
     anywhere.arg("--kubeconfig").arg(world.cloud.file("admin.kubeconfig")).env("HOME", "/mnt");
