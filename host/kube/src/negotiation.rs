@@ -112,6 +112,12 @@ impl MetaVersion {
 }
 
 impl IncludeObject {
+    /// Whether the API server knows the option of a query. It refuses a Table with another one.
+    #[must_use]
+    pub fn is_known(query: &Query) -> bool {
+        matches!(query.first("includeObject"), None | Some("" | "None" | "Metadata" | "Object"))
+    }
+
     fn of(query: &Query) -> Self {
         match query.first("includeObject") {
             Some("None") => Self::None,
@@ -220,6 +226,22 @@ impl<'a> MediaRange<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether the API server can answer in one of the media types of the `Accept` headers. It refuses others with 406.
+///
+/// YAML and CBOR count: such a client gets JSON from Weir.
+#[must_use]
+pub fn is_acceptable(headers: &HeaderMap, query: &Query) -> bool {
+    let text = joined_accept(headers);
+    let served = |range: &MediaRange<'_>| {
+        let is_served = range.encoding().is_some()
+            || ["yaml", "cbor"].into_iter().any(|subtype| {
+                range.kind.eq_ignore_ascii_case("application") && range.subtype.eq_ignore_ascii_case(subtype)
+            });
+        is_served && range.transform(query).is_some()
+    };
+    text.trim().is_empty() || ranges(&text).iter().any(served)
 }
 
 /// Whether a client accepts nothing but Tables.

@@ -160,7 +160,7 @@ pub(super) enum StatusError {
     #[error("the list is too large for HTTP/1.0, where a client cannot detect a truncated response: use HTTP/1.1")]
     OldClient,
     /// 504 with Retry-After: a list requests a version that the view has not reached. The message is the one of the API server.
-    #[error("Too large resource version: {version}, current: {current}")]
+    #[error("Timeout: Too large resource version: {version}, current: {current}")]
     TooLargeVersion {
         /// The requested version.
         version: u64,

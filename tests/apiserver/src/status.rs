@@ -101,7 +101,7 @@ impl Status {
     }
 
     pub(crate) fn too_large_version(wanted: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {wanted}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         let mut status = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         status.0.details.insert("causes".into(), json!([cause]));

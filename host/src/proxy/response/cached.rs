@@ -26,6 +26,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{
     Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb, VerbClass,
+    is_acceptable,
 };
 use weir_runtime::Serving;
 use weir_upstream::CredentialLoan;
@@ -70,8 +71,11 @@ impl CachedRead {
     ) -> Option<Self> {
         let query = &request.query;
         let resource = request.resource().filter(|resource| resource.subresource.is_none())?;
-        let form = negotiate(headers, resource, query);
-        let mut media_type = form;
+        // Its error is the API server's.
+        if online && !is_acceptable(headers, query) {
+            return None;
+        }
+        let mut media_type = negotiate(headers, resource, query);
         if matches!(media_type.transform, Transform::Table(..)) {
             if online {
                 return None;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 
 use super::{forward, get};
 use crate::codec::ObjectType;
@@ -16,7 +16,9 @@ use crate::proxy::route::Filtering;
 use tokio::time::timeout;
 use weir_document::Document;
 use weir_document::protobuf::kind_of;
-use weir_kube::{Encoding, MediaType, Query, ResourceRequest, Transform, Verb, accepts_only_tables};
+use weir_kube::{
+    Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb, accepts_only_tables, is_acceptable,
+};
 use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamBody, no_request_body};
 
 /// The longest time that a read waits for a stamp. Without one its client gets again what it holds.
@@ -55,6 +57,8 @@ pub(in crate::proxy) struct ReadRequest {
     pub(in crate::proxy) compress: bool,
     /// Whether the client accepts nothing but Tables. Where there are none, the API server's error is the response.
     only_tables: bool,
+    /// What the client accepts, if the API server has none of it: its error is the response.
+    unacceptable: Option<HeaderValue>,
     /// Whether the version of the response is a stamp of the filters: see [`ReadRequest::note_version`].
     is_stamp: bool,
     headers: HeaderMap,
@@ -102,6 +106,10 @@ impl ReadRequest {
         let media_type = negotiate(&headers, &resource, &query);
         let identity = caller.identity();
         let only_tables = accepts_only_tables(&headers, &query);
+        let unacceptable = match is_acceptable(&headers, &query) {
+            true => None,
+            false => headers.get(header::ACCEPT).cloned(),
+        };
         let compress = compress && headers::accepts_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
@@ -117,6 +125,7 @@ impl ReadRequest {
             media_type,
             compress,
             only_tables,
+            unacceptable,
             is_stamp: false,
             headers,
         }
@@ -125,7 +134,7 @@ impl ReadRequest {
     /// Returns the same read in another form.
     #[must_use]
     pub(in crate::proxy) fn with_media_type(&self, media_type: MediaType) -> Self {
-        Self { media_type, ..self.clone() }
+        Self { media_type, unacceptable: None, ..self.clone() }
     }
 
     /// Takes the filters that are in force, once the head of the response has arrived: each version that a client gets after a
@@ -194,15 +203,10 @@ impl ReadRequest {
         self.resource.verb == Verb::List && is_unset("resourceVersion") && is_unset("continue")
     }
 
-    /// Returns the upstream path. For a Table, it requests the whole objects beside the cells.
+    /// Returns the upstream path.
     #[must_use]
     pub(in crate::proxy) fn upstream_path(&self) -> PathAndQuery {
-        match self.media_type.transform {
-            Transform::Table(..) => {
-                self.query.with("includeObject", "Object").on(self.path.path()).unwrap_or(self.path.clone())
-            }
-            Transform::None | Transform::Metadata(_) => self.path.clone(),
-        }
+        path_with_objects(&self.path, &self.query, self.media_type.transform)
     }
 
     /// Requests `path` from the API server, with the client's credential and in the negotiated form.
@@ -213,11 +217,9 @@ impl ReadRequest {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Watch } else { Purpose::Short };
         // A HEAD becomes a GET, because filters need the body. hyper does not send the body to the client.
         let mut headers = self.headers.clone();
-        headers::request_form(
-            &mut headers,
-            self.media_type.upstream_accept(self.only_tables),
-            self.resource.verb != Verb::Watch,
-        );
+        let accept = self.unacceptable.clone();
+        let accept = accept.unwrap_or_else(|| self.media_type.upstream_accept(self.only_tables));
+        headers::request_form(&mut headers, accept, self.resource.verb != Verb::Watch);
         let answered_by = proxy.resource_answered_by(&self.resource);
         let head = RequestHead { method: Method::GET, path, headers, answered_by };
         let response = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
@@ -245,6 +247,14 @@ fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> 
     let body = DecodedBody::new(&parts.headers, body).map_err(StatusError::InvalidResponse)?;
     headers::filtered_response(&mut parts.headers, encoding.content_type(verb));
     Ok(ObjectsResponse { parts, body: Box::new(body), encoding })
+}
+
+/// The path of a request to the API server. For a Table, it requests the whole objects beside the cells, unless the API server
+/// refuses what the client requests instead.
+pub(in crate::proxy) fn path_with_objects(path: &PathAndQuery, query: &Query, transform: Transform) -> PathAndQuery {
+    let needs_objects = matches!(transform, Transform::Table(..)) && IncludeObject::is_known(query);
+    let with_objects = needs_objects.then(|| query.with("includeObject", "Object").on(path.path()));
+    with_objects.flatten().unwrap_or_else(|| path.clone())
 }
 
 /// Negotiates the form of a response from the headers and the query. Protobuf is available only for built-in kinds.

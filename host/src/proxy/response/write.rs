@@ -20,7 +20,7 @@ use weir_document::json::{self, Joiner, ListSplitter, Piece};
 
 use super::forward;
 use super::get::LIMIT;
-use super::read::{ObjectsResponse, ReadParts, ReadRequest, ReadResponse, negotiate};
+use super::read::{ObjectsResponse, ReadParts, ReadRequest, ReadResponse, negotiate, path_with_objects};
 use crate::codec::ObjectType;
 use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
@@ -29,7 +29,9 @@ use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
-use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables};
+use weir_kube::{
+    Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables, is_acceptable,
+};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
 
@@ -82,10 +84,16 @@ impl WriteRequest {
         }
         let media_type = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.caller.identity());
-        parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
+        // Otherwise the API server refuses before it writes.
+        if is_acceptable(&parts.headers, &self.parsed.query) {
+            parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
+        }
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
-        let (path, answered_by) = (self.upstream_path(media_type), proxy.answered_by(&self.parsed));
+        let (path, answered_by) = (
+            path_with_objects(&self.parsed.forward, &self.parsed.query, media_type.transform),
+            proxy.answered_by(&self.parsed),
+        );
         let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by };
         let response = proxy.upstream.send(self.caller.identity(), purpose, head, body).await?;
         let (mut parts, body) = response.into_parts();
@@ -213,17 +221,6 @@ impl WriteRequest {
             (_, Verb::DeleteCollection) => MediaType::JSON,
             (Transform::Table(..), _) if !accepts_only_tables(headers, &self.parsed.query) => MediaType::JSON,
             _ => media_type,
-        }
-    }
-
-    /// Returns the upstream path. For a Table, it requests the whole object beside the cells.
-    fn upstream_path(&self, media_type: MediaType) -> PathAndQuery {
-        let path = &self.parsed.forward;
-        match media_type.transform {
-            Transform::Table(..) => {
-                self.parsed.query.with("includeObject", "Object").on(path.path()).unwrap_or_else(|| path.clone())
-            }
-            Transform::None | Transform::Metadata(_) => path.clone(),
         }
     }
 

@@ -1,0 +1,277 @@
+//! The bytes of reads: what a real kube-apiserver answers, Weir answers, though a filter matches every object. The in-memory server
+//! of the other tests answers the same, but for what [`SIMPLIFIED`] lists.
+
+use std::fmt::Write as _;
+
+use http::Method;
+use serde_json::{Value, json};
+use weir_apiserver::ApiServer;
+use weir_tests::built;
+use weir_tests::client::{Answer, Client, whole};
+use weir_tests::daemon::Setup;
+use weir_tests::pki::Pair;
+use weir_tests::plane::Plane;
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// As client-go asks for built-in kinds.
+const EITHER: &str = "application/vnd.kubernetes.protobuf,application/json";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const ONLY_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+const PROTOBUF_METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+const SERVICES: &str = "/api/v1/namespaces/wire/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/wire/endpointslices";
+const POOLS: &str = "/apis/apps.openyurt.io/v1beta2/nodepools";
+
+/// How often an answer is compared again whose state has changed meanwhile.
+const ATTEMPTS: usize = 20;
+
+/// What a filter reads of every object, and leaves as it is.
+const KEEP: &str = "
+filters:
+  - name: keep
+    module: guest.wasm
+    match: ['*/services', '*/endpointslices.discovery.k8s.io', '*/configmaps', '*/nodepools.apps.openyurt.io']
+    settings: {ops: [{read: [0, name]}, {read: [0, json]}]}
+";
+
+/// The requests: `Accept` (`None`: no header) and path.
+fn requests() -> Vec<(Option<&'static str>, String)> {
+    let mut requests = Vec::new();
+    let accepts = [
+        None,
+        Some(""),
+        Some(JSON),
+        Some(PROTOBUF),
+        Some(EITHER),
+        Some(TABLE),
+        Some(ONLY_TABLE),
+        Some(METADATA),
+        Some(METADATA_LIST),
+        Some(PROTOBUF_METADATA),
+        Some("*/*"),
+        Some("application/*"),
+        Some("text/plain"),
+        Some("text/html,application/json;q=0.9,*/*;q=0.8"),
+        Some("application/json;q=0"),
+        Some("application/json;as=Nothing;v=v1;g=meta.k8s.io"),
+        Some("application/json;as=Table;v=v2;g=meta.k8s.io"),
+        Some("application/json;stream=other"),
+        Some("nonsense"),
+    ];
+    for accept in accepts {
+        requests.push((accept, format!("{SERVICES}/one")));
+        requests.push((accept, SERVICES.to_owned()));
+        requests.push((accept, format!("{SERVICES}?watch=1&timeoutSeconds=1&resourceVersion=0")));
+    }
+    for path in [SLICES, POOLS] {
+        for accept in [JSON, PROTOBUF, EITHER, TABLE, METADATA_LIST] {
+            requests.push((Some(accept), path.to_owned()));
+            requests.push((Some(accept), format!("{path}?resourceVersion=0")));
+        }
+    }
+    let queries = [
+        "resourceVersion=0",
+        "resourceVersion=1",
+        "resourceVersion=999999999",
+        "resourceVersion=999999999&resourceVersionMatch=NotOlderThan",
+        "resourceVersion=1&resourceVersionMatch=Exact",
+        "resourceVersion=0&resourceVersionMatch=Exact",
+        "resourceVersionMatch=Exact",
+        "resourceVersion=1&resourceVersionMatch=Nonsense",
+        "resourceVersion=x",
+        "resourceVersion=-1",
+        "limit=1",
+        "limit=-1",
+        "limit=x",
+        "continue=nonsense",
+        "continue=nonsense&resourceVersion=1",
+        "fieldSelector=metadata.name%3Done",
+        "fieldSelector=spec.nonsense%3Done",
+        "fieldSelector=metadata.name",
+        "labelSelector=app%3Done",
+        "labelSelector=%3D%3D",
+        "sendInitialEvents=true",
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+        "sendInitialEvents=x",
+        "timeoutSeconds=x",
+        "timeoutSeconds=-1",
+        "watch=x",
+        "pretty=true",
+        "unknown=1",
+        "watch=1&timeoutSeconds=1&resourceVersion=x",
+        "watch=1&timeoutSeconds=1&resourceVersion=999999999",
+        "watch=1&timeoutSeconds=1&resourceVersionMatch=Exact&resourceVersion=1",
+        "watch=1&timeoutSeconds=1&sendInitialEvents=true",
+        "watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+        "watch=1&timeoutSeconds=1&fieldSelector=spec.nonsense%3Done&resourceVersion=0",
+    ];
+    for query in queries {
+        requests.push((Some(JSON), format!("{SERVICES}?{query}")));
+    }
+    for include in ["None", "Metadata", "Object", "nonsense", ""] {
+        requests.push((Some(ONLY_TABLE), format!("{SERVICES}?includeObject={include}")));
+    }
+    for path in ["/absent", "/one?resourceVersion=0", "/one?resourceVersion=x", "/one?resourceVersion=999999999"] {
+        requests.push((Some(JSON), format!("{SERVICES}{path}")));
+    }
+    requests
+}
+
+/// What differs between the in-memory server and the real one, by a part of the request: nothing that Weir reads depends on it.
+const SIMPLIFIED: &[(&str, &str)] = &[];
+
+/// An answer as it is compared: JSON with its keys in order, protobuf as bytes, and without what no two answers share.
+fn shown(answer: &Answer) -> String {
+    let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let mut text = format!("{} {:?} {:?} ", answer.status, header("content-type"), header("warning"));
+    let media = header("content-type").unwrap_or_default();
+    if media.starts_with(JSON) {
+        for document in serde_json::Deserializer::from_slice(&answer.body).into_iter::<Value>() {
+            let _ = writeln!(text, "{}", document.unwrap());
+        }
+    } else {
+        text += &answer.body.escape_ascii().to_string();
+    }
+    text
+}
+
+async fn ask(client: &Client, accept: Option<&str>, path: &str) -> Answer {
+    let client = match accept {
+        Some(accept) => client.clone().with("accept", accept),
+        None => client.clone(),
+    };
+    client.get(path).await
+}
+
+/// The administrator's client of the API server itself.
+fn direct(plane: &Plane) -> Client {
+    let kubeconfig = std::fs::read_to_string(plane.kubeconfig("admin")).unwrap();
+    let server = kubeconfig.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
+    let read = |path| std::fs::read_to_string(path).unwrap();
+    let (certificate, key) = plane.certificate("admin");
+    let pair = Pair { certificate: read(certificate), key: read(key) };
+    Client::trusting(&server, "test", Some(&read(plane.ca())), Some(&pair))
+}
+
+/// Two Services, a slice and a pool, with fields of all kinds.
+fn objects() -> Vec<(&'static str, Value)> {
+    let service = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": "wire", "labels": {"app": name}, "annotations": {"text": "a\"\\\u{2028}<&>é"}},
+            "spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web"}, {"name": "dns", "port": 53, "protocol": "UDP"}],
+                "selector": {"app": name}, "sessionAffinity": "ClientIP"}})
+    };
+    vec![
+        ("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "wire"}})),
+        (SERVICES, service("one")),
+        (SERVICES, service("two")),
+        (
+            SLICES,
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": "one-1", "namespace": "wire", "labels": {"kubernetes.io/service-name": "one"}},
+                "addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                "endpoints": [{"addresses": ["10.244.1.7"], "nodeName": "edge-a", "conditions": {"ready": true}}]}),
+        ),
+        (
+            POOLS,
+            json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": "wire"},
+                "spec": {"type": "Edge"}}),
+        ),
+    ]
+}
+
+/// Creates the objects of the test.
+async fn create(client: &Client) {
+    let client = client.clone().with("content-type", JSON);
+    for (path, object) in objects() {
+        let answer = whole(client.send(Method::POST, path, object.to_string()).await).await.unwrap();
+        assert_eq!(answer.status, 201, "{path}: {}", answer.text());
+    }
+}
+
+/// What an answer consists of: its status, media type, the kinds and names of its objects, and why it is an error.
+fn outline(answer: &Answer) -> String {
+    let header = answer.headers.get("content-type").map(|value| value.to_str().unwrap());
+    let mut text = format!("{} {header:?}", answer.status);
+    if !header.unwrap_or_default().starts_with(JSON) {
+        return text;
+    }
+    for document in serde_json::Deserializer::from_slice(&answer.body).into_iter::<Value>() {
+        let document = document.unwrap();
+        let event = document["type"].as_str().filter(|_| document["object"].is_object());
+        let object = if event.is_some() { &document["object"] } else { &document };
+        let rows = object["rows"].as_array().into_iter().flatten().map(|row| &row["object"]);
+        let items = object["items"].as_array().into_iter().flatten().chain(rows);
+        let names: Vec<_> = items.map(|item| format!("{} {}", item["kind"], item["metadata"]["name"])).collect();
+        let (kind, name, reason) = (&object["kind"], &object["metadata"]["name"], &object["reason"]);
+        let causes = &object["details"]["causes"];
+        let _ = write!(text, "\n    {event:?} {kind} {} {name} {reason} {causes} {names:?}", object["apiVersion"]);
+    }
+    text
+}
+
+#[tokio::test]
+async fn the_in_memory_server_answers_as_the_api_server_but_for_what_is_listed() {
+    let Some(plane) = Plane::own() else { return };
+    let real = direct(&plane);
+    create(&real).await;
+    let server = ApiServer::builder().start().await.unwrap();
+    let in_memory = Client::new(server.url(), "test");
+    create(&in_memory).await;
+    let mut wrong = Vec::new();
+    let mut unused: Vec<_> = SIMPLIFIED.to_vec();
+    for (accept, path) in requests() {
+        let expected = outline(&ask(&real, accept, &path).await);
+        let got = outline(&ask(&in_memory, accept, &path).await);
+        if expected == got {
+            continue;
+        }
+        let request = format!("{} {path}", accept.unwrap_or_default());
+        unused.retain(|(part, _)| !request.contains(part));
+        if !SIMPLIFIED.iter().any(|(part, _)| request.contains(part)) {
+            wrong.push(format!("{request}\n  the API server: {expected}\n  in memory:      {got}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(unused.is_empty(), "these no longer differ: {unused:?}");
+}
+
+#[tokio::test]
+async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
+    let Some(plane) = Plane::own() else { return };
+    let direct = direct(&plane);
+    create(&direct).await;
+    let cache = tempfile::tempdir().unwrap();
+    let guest = std::fs::read(built::target().join("guest.wasm")).unwrap();
+    let weir = Setup::kubeconfig(&plane.kubeconfig("weir"))
+        .on_disk(cache.path())
+        .module("guest.wasm", &guest)
+        .filters(KEEP)
+        .start_ready()
+        .await;
+    let token = std::fs::read_to_string(plane.token("admin")).unwrap();
+    let through = weir.client("test").with("authorization", &format!("Bearer {}", token.trim()));
+    let mut wrong = Vec::new();
+    for (accept, path) in requests() {
+        let mut attempts = 0;
+        let (expected, got) = loop {
+            attempts += 1;
+            let before = shown(&ask(&direct, accept, &path).await);
+            let got = shown(&ask(&through, accept, &path).await);
+            // Something was written in between: its version is in the answers.
+            if before == got || attempts == ATTEMPTS || before == shown(&ask(&direct, accept, &path).await) {
+                break (before, got);
+            }
+        };
+        if expected != got {
+            wrong.push(format!("{accept:?} {path}\n  the API server: {expected}\n  through Weir:   {got}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    let seen = weir.metric("weir_filter_objects_total{filter=\"keep\",outcome=\"unchanged\"").await;
+    assert!(seen > 100.0, "the filter has kept {seen} objects");
+}
