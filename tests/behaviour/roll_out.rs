@@ -66,7 +66,7 @@ async fn refused_again(weir: &Daemon, more: f64, change: impl FnOnce()) {
 }
 
 #[tokio::test]
-async fn an_observed_filter_changes_nothing_and_tells_what_it_would_do() {
+async fn an_observed_filter_changes_nothing_and_reports_what_it_would_do() {
     let server = edge().await;
     let weir = setup(&server, &discard(", mode: observe")).start_ready().await;
     let mut events = watch(&weir, &ALL).await;

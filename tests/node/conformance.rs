@@ -119,7 +119,7 @@ fn tests(suite: &Suite, world: &World<'_>) -> Vec<String> {
     if reloads.is_some() && changes < 1.0 {
         faults.push("the filter set was never exchanged".to_owned());
     }
-    // Some tests depend on times that a busy machine does not keep: one difference that appears once is allowed, and told.
+    // Some tests have deadlines that a busy machine misses: one difference that appears once is allowed, and reported.
     let suspects = report::suspects(&direct, &weir);
     if !suspects.is_empty() {
         println!("RETRIED: {} tests fail only through Weir; they run once more, both ways", suspects.len());

@@ -28,7 +28,7 @@ pub struct HangingFolder {
     mount: tempfile::TempDir,
     gate: Arc<Gate>,
     session: Option<BackgroundSession>,
-    /// The file whose attributes the thread does not tell while it hangs.
+    /// The file whose attributes the thread does not return while it hangs.
     held: Option<File>,
     /// Waits for them.
     waiting: Option<JoinHandle<()>>,

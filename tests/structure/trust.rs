@@ -1,4 +1,4 @@
-//! What decides whom Weir trusts is in one place each.
+//! Each decision of trust is made in one place.
 
 use crate::source::{Place, assert_places};
 
@@ -40,6 +40,6 @@ const PLACES: &[Place] = &[
 ];
 
 #[test]
-fn what_decides_whom_weir_trusts_is_in_one_place_each() {
+fn each_decision_of_trust_is_in_one_place() {
     assert_places(PLACES, |_| true);
 }
