@@ -52,7 +52,7 @@ impl Node {
         setup(&self.link, &folder.join("cache"))
     }
 
-    /// A copy of what is on disk.
+    /// A copy of the files on disk.
     fn copy(&self) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         let from = format!("{}/.", self.folder.path().display());

@@ -43,7 +43,7 @@ impl Site {
         self.path(name).display().to_string()
     }
 
-    /// Runs `weir`; the result is what it says, and whether it succeeds.
+    /// Runs `weir`; returns its output, and whether it succeeds.
     async fn weir(&self, arguments: &[&str]) -> (String, bool) {
         let mut command = tokio::process::Command::new(built::weir());
         command.args(arguments).current_dir(self.folder.path()).kill_on_drop(true);

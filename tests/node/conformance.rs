@@ -1,5 +1,5 @@
 //! Kubernetes' own conformance suite against the node: once with its client at the API server, once at Weir's HTTPS port
-//! with a filter that reads and keeps every object. Whatever then differs is Weir's.
+//! with a filter that reads and keeps every object. Any difference is then due to Weir.
 //!
 //! `make conformance` sets the variables: `FOCUS` selects SIGs, regular expressions of test names, or `short`, `RELOADS=1` changes
 //! the filter set every 5 s while the tests run through Weir, `DIRECT=0` compares with the last direct run, `DIRECT=failed`

@@ -35,7 +35,7 @@ const PLACES: &[Place] = &[
     // The claims of a token shorten what the API server has accepted, and name the line of one that it has just issued.
     ("fn issued_claims", &["src/proxy/credential.rs"]),
     ("issued_claims", &["src/proxy/credential.rs", "src/proxy/identity/acceptance.rs"]),
-    // A view is opened by what was reviewed.
+    // Only a reviewed request opens a view.
     ("Permit::reviewed", &["src/proxy/identity/permits.rs"]),
 ];
 
