@@ -32,7 +32,7 @@ shipped: modules ## target/shipped: the same programs, optimised across crates
 	$(call split,$(SHIPPED),weir)
 	$(call split,$(SHIPPED),weir-operator)
 
-# For the tests of traces, and for who wants them. `build` puts the daemon without them back in its place.
+# For the tests of traces, and for users of traces. `build` restores the daemon without them.
 otlp: ## target/otlp/weir: the daemon with traces
 	cargo build --release --locked $(HOST) --features weir/otlp --bin weir
 	@mkdir -p $(TARGET)/otlp
@@ -266,8 +266,8 @@ replay: modules ## calls against replays over generated filters, objects and cha
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz
 
-# The only unsafe code is the block scanner's. Words and vectors are interpreted alike, the latter with the target features
-# that a processor would tell. Needs a nightly toolchain with the components miri and rust-src.
+# The only unsafe code is the block scanner's. Miri interprets its word and vector forms, the latter with the target features
+# that a processor would report. Needs a nightly toolchain with the components miri and rust-src.
 MIRI_FEATURES := $(if $(findstring x86_64,$(shell rustc -vV)),+avx2$(,)+pclmulqdq$(,)+bmi1$(,)+bmi2$(,)+popcnt$(,)+lzcnt,+neon$(,)+aes)
 miri: ## the block scanner's tests under Miri, in a short form
 	MIRIFLAGS=-Zmiri-disable-isolation RUSTFLAGS="-Ctarget-feature=$(MIRI_FEATURES)" \

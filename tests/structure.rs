@@ -25,6 +25,8 @@ mod links;
 mod source;
 #[path = "structure/trust.rs"]
 mod trust;
+#[path = "structure/words.rs"]
+mod words;
 
 use std::path::{Path, PathBuf};
 

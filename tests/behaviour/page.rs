@@ -69,7 +69,7 @@ async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
 async fn hostile_names_and_messages_are_shown_as_text() {
     let Some(mut browser) = Browser::start().await else { return };
     let server = edge().await;
-    // The component of a client, the name of a lookup or a module's path: whatever is not ours.
+    // The component of a client, the name of a lookup or a module's path: all text from outside.
     let weir = Setup::new(server.url())
         .filters(&format!("filters: [{{name: hostile, module: '{HOSTILE}.wasm'}}]"))
         .start()

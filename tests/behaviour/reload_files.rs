@@ -23,7 +23,7 @@ use super::edge;
 
 /// How soon a change is in force.
 const SOON: Duration = Duration::from_secs(1);
-/// How soon it is where no event tells of it: two scans.
+/// The delay of a change without an inotify event: two scans.
 const SCANNED: Duration = Duration::from_secs(10);
 /// Two filters of one module each.
 const BOTH: [&str; 2] = ["one", "two"];

@@ -78,7 +78,7 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("mended_link_resurrects_nothing_and_no_old_address", || offline::mended(world));
     runner.check("a_neighbour_joins", || neighbour::joins(world));
     runner.check("a_node_without_its_uplink_stays_ready_through_the_neighbour", || neighbour::relays(world));
-    runner.check("offline_services_lead_to_the_new_addresses_of_a_neighbours_pods", || neighbour::tells(world));
+    runner.check("offline_services_lead_to_the_new_addresses_of_a_neighbours_pods", || neighbour::reports(world));
     runner.check("the_operator_sets_the_tolerations_of_an_annotated_node", || autonomy::begins(world));
     runner.check("offline_pods_of_an_annotated_node_keep_their_containers", || autonomy::stays(world));
     runner.check("offline_pods_of_a_plain_node_are_evicted", || autonomy::evicted(world));

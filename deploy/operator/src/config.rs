@@ -40,7 +40,7 @@ pub struct ObjectFlags {
     #[arg(long, value_name = "LABEL", default_value = "apps.openyurt.io/nodepool", env = "WEIR_POOL_LABEL")]
     pub pool_label: String,
     /// Where pods reach the API server through Weir, as HOST:PORT, such as 169.254.20.10:10268: templates set the environment of
-    /// their pods. Without it, Weir's filter masterservice tells pods
+    /// their pods. Without it, pods need Weir's filter masterservice
     #[arg(long, value_name = "HOST:PORT", env = "WEIR_POD_API_SERVER")]
     pub pod_api_server: Option<String>,
     /// A value of a template's variable, such as traefik.image=registry.example/traefik:v3.5.0; may be repeated

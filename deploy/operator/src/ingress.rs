@@ -30,5 +30,5 @@ const POOL: &str = "weir.openyurt.io/ingress-pool";
 const TEMPLATE: &str = "weir.openyurt.io/ingress-controller";
 /// The template's revision that an object was made from.
 const REVISION: &str = "weir.openyurt.io/revision";
-/// The hash of what was applied: what is not in it any more has to be removed.
+/// The hash of the applied objects: objects that are no longer in it must be removed.
 const APPLIED: &str = "weir.openyurt.io/applied";

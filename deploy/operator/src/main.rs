@@ -60,7 +60,7 @@ fn serve(flags: ServeFlags) -> Result<(), String> {
 
 fn print(text: Result<String, String>) -> Result<(), String> {
     let text = text?;
-    // Whoever reads the output may end before it does.
+    // The reader of the output may close the pipe early.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
