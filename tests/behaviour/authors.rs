@@ -371,7 +371,7 @@ fn a_module_may_have_any_file_name_and_be_compressed() {
     {
         let inspected = desk.weir(&["inspect", file]).well();
         assert!(inspected.contains(&format!("- name: {name}\n    module: {in_map}\n")), "{inspected}");
-        assert!(inspected.contains(&weir_runtime::Digest::of(&module).to_string()), "{inspected}");
+        assert!(inspected.contains(&weir_spec::Digest::of(&module).to_string()), "{inspected}");
         let ran = desk.weir(&["run", file, "--object", "services.yaml"]).well();
         assert!(ran.contains("services shop/a: unchanged"), "{ran}");
         assert!(desk.weir(&["test", file]).well().contains("0 cases"));

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
-use weir_runtime::Digest;
+use weir_spec::Digest;
 use weir_tests::built;
 use weir_tests::client::{PATIENCE, names};
 use weir_tests::daemon::{Daemon, Setup};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
-use weir_runtime::{Digest, MAX_MODULE};
+use weir_spec::{Digest, MAX_MODULE};
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup, manifest, replace};
 use weir_tests::guests::{hostile, variant};

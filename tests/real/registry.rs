@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
-use weir_runtime::Digest;
+use weir_spec::Digest;
 use weir_tests::built;
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::Setup;

@@ -3,7 +3,9 @@
 
 use serde::Serialize;
 use weir_kube::LookupSpec;
-use weir_runtime::{Mode, SetAsideObject, one_line};
+use weir_process::one_line;
+use weir_runtime::SetAsideObject;
+use weir_spec::Mode;
 use weir_store::ReflectorStatus;
 
 use super::notices::{Notice, Notices};
@@ -150,7 +152,7 @@ fn failed_lookups(count: usize, first: &str) -> String {
 #[cfg(test)]
 mod tests {
     use tokio::sync::watch;
-    use weir_runtime::FilterName;
+    use weir_spec::FilterName;
 
     use super::super::notices::tests::assert_documented;
     use super::super::status::ReloadResult;
