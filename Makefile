@@ -201,10 +201,12 @@ docs-tables: ## rewrites the tables of flags, configuration keys and metrics in 
 
 # Built once, where crates.io can be reached; without it the check is skipped aloud.
 DENY := $(TARGET)/tools/bin/cargo-deny
-deny: ## licences, duplicate versions, sources of all dependencies
+deny: ## licences, duplicate versions, sources and known vulnerabilities of all dependencies
 	@[ -x $(DENY) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-deny@0.20.2 \
 	    || sh tests/skip.sh deny "cargo-deny cannot be installed"
 	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources; fi
+	@if [ ! -x $(DENY) ]; then :; elif timeout 60 $(DENY) fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
+	else sh tests/skip.sh advisories "the database of RustSec cannot be had"; fi
 
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
