@@ -26,5 +26,6 @@ mod real {
     mod restored;
     mod secure;
     mod streams;
+    mod uninstall;
     mod writes;
 }

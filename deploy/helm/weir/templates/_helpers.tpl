@@ -5,7 +5,11 @@
 
 {{/* What the names of the daemon's objects begin with. */}}
 {{- define "weir.fullname" -}}
-{{ .Values.fullnameOverride | default (include "weir.name" .) }}
+{{- $name := .Values.fullnameOverride | default (include "weir.name" .) }}
+{{- if has "weir-operator" (list $name (include "weir.name" .)) }}
+{{- fail "nameOverride, fullnameOverride: weir-operator is the name of the operator's objects" }}
+{{- end }}
+{{- $name }}
 {{- end }}
 
 {{- define "weir.serviceAccountName" -}}
