@@ -28,6 +28,9 @@ pub enum Command {
     Crd,
     /// Print the objects of a pool, as the operator would apply them.
     Render(RenderFlags),
+    /// Take the operator's finalizer from all YurtIngresses, so that they can be deleted when no operator runs any more. Stop the
+    /// operator first: a running one adds it again.
+    RemoveFinalizers(RemoveFinalizersFlags),
 }
 
 /// What the objects depend on.
@@ -65,6 +68,14 @@ pub struct RenderFlags {
     pub replicas: i32,
     #[command(flatten)]
     pub(crate) objects: ObjectFlags,
+}
+
+/// `weir-operator remove-finalizers`.
+#[derive(Debug, Args)]
+pub struct RemoveFinalizersFlags {
+    /// Kubeconfig of the cluster [default: the pod's service account, or else ~/.kube/config]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// `weir-operator serve`.

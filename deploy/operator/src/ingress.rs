@@ -21,7 +21,7 @@ mod templates;
 /// The field manager of everything that the operator applies.
 pub(crate) const MANAGER: &str = "weir-operator";
 /// Keeps a YurtIngress until its objects are deleted.
-const FINALIZER: &str = "weir.openyurt.io/ingress-controllers";
+pub(crate) const FINALIZER: &str = "weir.openyurt.io/ingress-controllers";
 /// Labels of all objects of ingress controllers.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The pool of an object. Objects that pools share have none.
