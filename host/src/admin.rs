@@ -1,6 +1,7 @@
 //! The admin port: liveness, readiness, metrics, the state of filters and watch caches, and the status page.
 
 mod caches;
+mod filter_change;
 mod metrics;
 mod notices;
 mod overview;
