@@ -220,7 +220,10 @@ type Clock struct {
 func (c *Clock) Begin(now time.Time) { c.begun, c.spent = now, 0 }
 
 // Opened is called when the server has accepted a watch.
-func (c *Clock) Opened(now time.Time) { c.opened, c.open = now, true }
+func (c *Clock) Opened(now time.Time) {
+	c.spent = c.Elapsed(now)
+	c.opened, c.open = now, true
+}
 
 // Closed is called when the watch has ended.
 func (c *Clock) Closed(now time.Time) {
