@@ -14,7 +14,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -52,17 +51,20 @@ type mirror struct {
 	current *checkedWatch
 }
 
-// departed holds the UIDs of deleted objects whose deletion every client has seen.
+// departed holds the UIDs of deleted objects, each with a version at which it is deleted.
 type departed struct{ uids sync.Map }
 
-func (d *departed) has(uid string) bool {
-	_, deleted := d.uids.Load(types.UID(uid))
-	return deleted
+func (d *departed) version(uid string) (uint64, bool) {
+	version, deleted := d.uids.Load(uid)
+	if !deleted {
+		return 0, false
+	}
+	return version.(uint64), true
 }
 
 func follow(ctx context.Context, name string, of collection, node string, gone *departed, kept *record.Record) *mirror {
 	m := &mirror{
-		name: name, proxy: newTracked(node), record: kept, stream: promises.New(gone.has),
+		name: name, proxy: newTracked(node), record: kept, stream: promises.New(gone.version),
 		store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{}),
 	}
 	queue := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: m.store, EmitDeltaTypeReplaced: true})

@@ -17,7 +17,6 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"weir/controlplane/internal/cut"
@@ -45,8 +44,8 @@ type run struct {
 	longestPause time.Duration
 	// daemon is what happened to the process; nil where the test does not obey commands.
 	daemon *daemon
-	// alive holds the objects of the last pause by UID. gone holds those that were deleted by then.
-	alive map[types.UID]string
+	// alive holds the UIDs of the last pause. gone holds those that were deleted by then.
+	alive map[string]*source
 	gone  *departed
 	// longestLoad is the longest wait until a configuration was in force.
 	longestLoad time.Duration

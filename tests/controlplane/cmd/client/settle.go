@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // reconnecting is how long a pause may last: client-go waits up to a minute before it connects again, and an API server
@@ -34,6 +34,8 @@ type source struct {
 	name    string
 	of      collection
 	objects map[string]runtime.Object
+	// version is that of the last list.
+	version uint64
 }
 
 // read lists the resource. The list is consistent.
@@ -41,6 +43,13 @@ func (s *source) read(ctx context.Context) error {
 	list, err := s.of.list(ctx, meta.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	accessor, err := apimeta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	if s.version, err = strconv.ParseUint(accessor.GetResourceVersion(), 10, 64); err != nil {
+		return err
 	}
 	objects, err := apimeta.ExtractList(list)
 	if err != nil {
@@ -241,29 +250,32 @@ func (r *run) equal(when string, took, waited time.Duration, last string) {
 	r.bury()
 }
 
-// bury remembers which objects are gone by now, when both sides are equal.
+// bury remembers which objects are deleted by now: those of the last pause, and those that any client has seen since.
 func (r *run) bury() {
 	// Offline nothing has changed since the last pause.
 	if r.daemon != nil && r.daemon.offline {
 		return
 	}
-	alive := map[types.UID]string{}
+	alive := map[string]*source{}
 	for _, source := range r.sources {
-		for key, object := range source.all() {
-			if accessor, err := apimeta.Accessor(object); err == nil {
-				alive[accessor.GetUID()] = source.name + " " + key
+		for _, object := range source.objects {
+			if is, err := stateOf(object); err == nil {
+				alive[is.UID] = source
 			}
 		}
 	}
-	for uid, name := range r.alive {
-		if _, still := alive[uid]; still {
-			continue
+	exists := func(uid string) bool { return alive[uid] != nil }
+	for uid, source := range r.alive {
+		if !exists(uid) {
+			r.gone.uids.LoadOrStore(uid, source.version)
 		}
-		r.gone.uids.Store(uid, name)
-		for _, pair := range r.pairs {
-			pair.through.mutex.Lock()
-			pair.through.stream.Forget(string(uid))
-			pair.through.mutex.Unlock()
+	}
+	for _, pair := range r.pairs {
+		pair.through.mutex.Lock()
+		buried := pair.through.stream.Bury(exists)
+		pair.through.mutex.Unlock()
+		for _, uid := range buried {
+			r.gone.uids.LoadOrStore(uid, pair.straight.version)
 		}
 	}
 	r.alive = alive

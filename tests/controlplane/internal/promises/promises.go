@@ -38,8 +38,8 @@ const (
 
 // Stream is what one client has received.
 type Stream struct {
-	// departed returns whether an object was deleted, and every client has seen that.
-	departed func(uid string) bool
+	// departed returns a version at which an object is deleted, and whether it is.
+	departed func(uid string) (uint64, bool)
 	// seen has the newest state of each object that the client was shown. A hidden object stays in it.
 	seen map[string]Object
 	// newest is the newest version that the client has reached on any list or watch.
@@ -59,12 +59,21 @@ type Stream struct {
 }
 
 // New returns a client that has received nothing.
-func New(departed func(uid string) bool) *Stream {
+func New(departed func(uid string) (uint64, bool)) *Stream {
 	return &Stream{departed: departed, seen: map[string]Object{}}
 }
 
-// Forget drops what is known of a deleted object. From here on it is departed.
-func (s *Stream) Forget(uid string) { delete(s.seen, uid) }
+// Bury drops what is known of objects that do not exist any more, and returns their UIDs. From here on they are departed.
+func (s *Stream) Bury(exists func(uid string) bool) []string {
+	var buried []string
+	for uid := range s.seen {
+		if !exists(uid) {
+			buried = append(buried, uid)
+			delete(s.seen, uid)
+		}
+	}
+	return buried
+}
 
 // Listed checks a list that was requested at a version; an empty text is none.
 func (s *Stream) Listed(asked string, version uint64, items []Object) error {
@@ -141,11 +150,14 @@ func (s *Stream) state(what string, version uint64, items []Object) error {
 		if item.Version > version {
 			return fmt.Errorf("%s at version %d is newer than its %s at version %d", item.Name, item.Version, what, version)
 		}
-		if s.departed(item.UID) {
+		if s.isDeleted(item.UID, version) {
 			return cameBack(item)
 		}
 		if was, known := s.seen[item.UID]; known && item.Version < was.Version {
 			return wentBack(was, item)
+		}
+		if _, departed := s.departed(item.UID); departed {
+			continue
 		}
 		if err := s.keep(item); err != nil {
 			return err
@@ -165,11 +177,11 @@ func (s *Stream) state(what string, version uint64, items []Object) error {
 // difference: nothing in it may be old (37, 40).
 func (s *Stream) shown(object Object) error {
 	repeated := object.Version > s.reached
-	if s.departed(object.UID) {
-		if repeated {
-			return nil
+	if _, departed := s.departed(object.UID); departed {
+		if !repeated && s.isDeleted(object.UID, s.reached) {
+			return cameBack(object)
 		}
-		return cameBack(object)
+		return nil
 	}
 	if was, known := s.seen[object.UID]; known && object.Version < was.Version {
 		if repeated {
@@ -178,6 +190,13 @@ func (s *Stream) shown(object Object) error {
 		return wentBack(was, object)
 	}
 	return s.keep(object)
+}
+
+// isDeleted returns whether an object is deleted at this version, or at one that the client has reached. A state of before may
+// have it: the deletion comes later.
+func (s *Stream) isDeleted(uid string, at uint64) bool {
+	version, departed := s.departed(uid)
+	return departed && max(at, s.newest) >= version
 }
 
 // keep remembers a state that is at least as new as the last one. Its generation must be, too.

@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func generation(object Object, number int64) Object {
 // client is a made-up history of one client. Each step returns what is wrong with it.
 type client struct {
 	*Stream
-	gone map[string]bool
+	gone map[string]uint64
 }
 
 // step is one thing that a client receives.
@@ -44,11 +45,11 @@ func bookmark(version uint64) step { return event(Bookmark, Object{Version: vers
 
 func end(version uint64) step { return event(EndOfInitial, Object{Version: version}) }
 
-// departs is a pause at which the object is gone for all clients.
-func departs(uid string) step {
+// departs is a pause at which the object is deleted at this version.
+func departs(uid string, version uint64) step {
 	return func(c client) error {
-		c.gone[uid] = true
-		c.Forget(uid)
+		c.gone[uid] = version
+		c.Bury(func(other string) bool { return other != uid })
 		return nil
 	}
 }
@@ -58,8 +59,8 @@ func rest(c client) error { return c.AtRest() }
 // play returns what the last step finds. No step before it may find anything.
 func play(t *testing.T, steps ...step) error {
 	t.Helper()
-	gone := map[string]bool{}
-	c := client{New(func(uid string) bool { return gone[uid] }), gone}
+	gone := map[string]uint64{}
+	c := client{New(func(uid string) (uint64, bool) { version, deleted := gone[uid]; return version, deleted }), gone}
 	for i, step := range steps {
 		err := step(c)
 		if i == len(steps)-1 {
@@ -78,20 +79,24 @@ func TestABrokenPromiseIsFound(t *testing.T) {
 		steps []step
 	}{
 		"a deleted object in a list": {"came back", []step{
-			list("0", 10, at("a", 5)), departs("a"), list("10", 20, at("a", 5)),
+			list("0", 10, at("a", 5)), departs("a", 15), list("10", 20, at("a", 5)),
 		}},
 		"a deleted object in a consistent list": {"came back", []step{
-			list("0", 10, at("a", 5)), departs("a"), list("", 20, at("a", 5)),
+			list("0", 10, at("a", 5)), departs("a", 15), list("", 20, at("a", 5)),
+		}},
+		"a deleted object in a list of before that a client gets which has reached its deletion": {"came back", []step{
+			list("0", 10, at("a", 5)), watch("10"), event(Deleted, at("a", 15)), event(Modified, at("b", 7)), departs("a", 15),
+			list("7", 12, at("a", 5)),
 		}},
 		"a deleted object among initial events": {"came back", []step{
-			list("0", 10, at("a", 5)), departs("a"), watchList("10"), event(Added, at("a", 5)), end(20),
+			list("0", 10, at("a", 5)), departs("a", 15), watchList("10"), event(Added, at("a", 5)), end(20),
 		}},
 		"a deleted object in a present state": {"came back", []step{
-			list("0", 10, at("a", 5)), watch("10"), event(Deleted, at("a", 12)), departs("a"),
+			list("0", 10, at("a", 5)), watch("10"), event(Deleted, at("a", 12)), departs("a", 12),
 			watch("12"), event(Modified, at("a", 5)),
 		}},
 		"a deleted object in a difference, at the version that the watch has reached": {"came back", []step{
-			list("0", 10, at("a", 5)), departs("a"), watch("10"), bookmark(20), event(Added, at("a", 20)),
+			list("0", 10, at("a", 5)), departs("a", 15), watch("10"), bookmark(20), event(Added, at("a", 14)),
 		}},
 		"an old state in a list": {"went back", []step{
 			list("0", 10, at("a", 9)), list("10", 10, at("a", 5)),
@@ -161,11 +166,15 @@ func TestWhatIsAllowedIsNotFound(t *testing.T) {
 			event(Modified, at("a", 7)), event(Modified, at("a", 9)), rest,
 		},
 		"a deleted object, again after a cut amid objects that were sent again": {
-			list("0", 10, at("a", 9), at("b", 5)), departs("a"), watch("10"), event(Modified, at("b", 5)), watch("5"),
-			event(Modified, at("a", 9)), event(Deleted, at("a", 11)), rest,
+			list("0", 10, at("a", 9), at("b", 5)), watch("10"), event(Deleted, at("a", 11)), departs("a", 11),
+			event(Modified, at("b", 5)), watch("5"), event(Modified, at("a", 9)), event(Deleted, at("a", 11)), rest,
+		},
+		"a deleted object in a state of before, to a client that has not reached its deletion": {
+			list("0", 10, at("a", 9)), departs("a", 15), list("10", 12, at("a", 9)), watch("12"), event(Modified, at("a", 9)),
+			event(Deleted, at("a", 15)), rest,
 		},
 		"another object of a deleted one's name": {
-			list("0", 10, at("a", 9)), departs("a"), watch("10"), event(Added, at("a2", 12)), rest,
+			list("0", 10, at("a", 9)), departs("a", 12), watch("10"), event(Added, at("a2", 13)), rest,
 		},
 		"a watch-list that ends before its bookmark": {
 			list("0", 10, at("a", 5)), watchList(""), event(Added, at("a", 12)), watchList("10"), event(Added, at("a", 11)), end(11), rest,
@@ -181,6 +190,20 @@ func TestWhatIsAllowedIsNotFound(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+func TestWhatDoesNotExistIsBuried(t *testing.T) {
+	s := New(func(string) (uint64, bool) { return 0, false })
+	if err := s.Listed("0", 10, []Object{at("a", 5), at("b", 6)}); err != nil {
+		t.Fatal(err)
+	}
+	exists := func(uid string) bool { return uid == "b" }
+	if buried := s.Bury(exists); !slices.Equal(buried, []string{"a"}) {
+		t.Fatal(buried)
+	}
+	if buried := s.Bury(exists); buried != nil {
+		t.Fatal(buried)
 	}
 }
 
