@@ -230,7 +230,7 @@ schema-check: ## the committed table is what the published types say (skipped wi
 
 # Long runs, each a target of its own.
 MUTATIONS ?= 100000
-converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail, FAULTS=n times as often; MUTATIONS=n and SEED=n, from a failed run
+converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail, FAULTS=n times as often; MUTATIONS=n and SEED=n, from a failed run, which leaves target/converge/SEED
 	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) WEIR_FAULTS=$(FAULTS) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
 
 INPUTS ?= 10000000
