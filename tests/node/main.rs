@@ -16,6 +16,7 @@
 mod checks;
 mod cluster;
 mod conformance;
+mod guide;
 mod heartbeat;
 mod images;
 mod kubectl;
