@@ -34,7 +34,7 @@ pub use dependency::{Dependencies, Dependency, Epoch, EpochMark};
 pub use engine::{Engine, EngineError, TICK, Ticking};
 pub use evaluate::{Scope, evaluate};
 pub use explanation::{Step, Steps};
-pub use fault::{FailureClass, Fault, one_line};
+pub use fault::{FailureClass, Fault};
 pub use header::not_wasm;
 pub use host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};
 pub use instance::{Bounds, Called, Description, Instance, LinkError, Linked, RawPlan, StartError};

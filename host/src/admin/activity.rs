@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use weir_runtime::{Mode, RuntimeMetrics};
+use weir_runtime::RuntimeMetrics;
+use weir_spec::Mode;
 use weir_upstream::clock;
 
 use super::Caches;

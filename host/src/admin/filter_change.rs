@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use weir_runtime::{Digest, Filter, FilterEntry, one_line};
+use weir_process::one_line;
+use weir_runtime::Filter;
+use weir_spec::{Digest, FilterEntry};
 
 /// The longest version. Modules choose it.
 const MAX_VERSION: usize = 40;

@@ -19,7 +19,7 @@ use super::code::{CompiledCode, code_cache};
 use super::code_in_memory::{CodeInMemory, MEMORY};
 use crate::{Engine, EngineError, LinkError, Linked};
 use weir_process::{Child, ChildFailure, ChildLimits, MACHINE_LACKS};
-use weir_spec::Digest;
+use weir_spec::{Digest, MAX_MODULE};
 
 /// The child's address space. A JavaScript module of 12 MB takes 400 MB to compile. Threads and mappings need more.
 const ADDRESSES: u64 = 3 << 30;

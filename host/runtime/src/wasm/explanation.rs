@@ -6,11 +6,11 @@ use serde_json::{Value as Json, json};
 use weir_document::{CachedObject, Column, StringSet, Value};
 use weir_kube::LookupSpec;
 
-use super::fault::one_line;
 use super::hit::LookupHit;
 use super::host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};
 use super::lookup::Declared;
 use super::wasi::LINES;
+use weir_process::one_line;
 
 /// The most host calls of an explanation.
 const STEPS: usize = 1000;

@@ -2,6 +2,7 @@
 
 use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
+use weir_process::one_line;
 
 /// The maximum length of a fault's message in bytes.
 const MESSAGE: usize = 1024;

@@ -157,7 +157,7 @@ impl Linked {
         let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
         let described = within(START, bindings.weir_filter_module().call_describe(&mut store)).await;
         let described = described.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
-        let line = |text: &str| super::fault::one_line(text, TEXT);
+        let line = |text: &str| weir_process::one_line(text, TEXT);
         Ok(Description {
             name: line(&described.name),
             version: line(&described.version),
@@ -179,7 +179,7 @@ impl Linked {
         let configured = within(START, bindings.weir_filter_module().call_configure(&mut store, settings)).await;
         let plan = match configured {
             Ok(Ok(plan)) => RawPlan { matches: plan.matches, lookups: plan.lookups },
-            Ok(Err(reason)) => return Err(StartError::Settings(super::fault::one_line(&reason, TEXT))),
+            Ok(Err(reason)) => return Err(StartError::Settings(weir_process::one_line(&reason, TEXT))),
             Err(error) => return Err(StartError::Fault(fault(&mut store, &error))),
         };
         Ok((Instance { store, bindings, time: bounds.time, objects: 0 }, plan))

@@ -4,9 +4,10 @@ use wasmtime::Result;
 
 use super::bindings::weir::filter::{log, node};
 use super::cluster::unexpected;
-use super::fault::{Refusal, one_line};
+use super::fault::Refusal;
 use super::host_call::{HostCall, Observed};
 use super::state::{GuestState, Phase};
+use weir_process::one_line;
 
 /// The maximum length of a logged message in bytes.
 const MESSAGE: usize = 1024;

@@ -18,9 +18,9 @@ use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsView};
 use wasmtime_wasi::{WasiCtx, WasiView};
 use wasmtime_wasi_io::bindings::wasi::io;
 
-use super::fault::one_line;
 use super::log_rate::LogRate;
 use super::state::GuestState;
+use weir_process::one_line;
 
 /// The maximum length of a logged line in bytes. Longer lines are truncated.
 pub(super) const LINE: usize = 1024;
