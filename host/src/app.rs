@@ -26,7 +26,7 @@ use crate::disk_cache::{close_disk, confirm_cluster, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
 use crate::ledger::Ledger;
 use crate::local_status::layer;
-use crate::logging::{Told, log_to_stderr};
+use crate::logging::{LoggedOnce, log_to_stderr};
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::modules::{ModuleCache, Modules};
@@ -172,7 +172,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         peers: peers.clone(),
         files: WatchedFiles::default(),
         keeps_files: config.disk_cache.is_some(),
-        told: Told::default(),
+        logged_once: LoggedOnce::default(),
     };
 
     // The proxy. It receives the active filter set through a channel.

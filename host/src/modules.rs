@@ -26,7 +26,7 @@ pub use self::cache::ModuleCache;
 pub(crate) use self::cache::{Arrival, layout_file};
 pub(crate) use self::peer::{PEER_MODULES, WAIT};
 use crate::config::{Configuration, TrustFlags};
-use crate::logging::Told;
+use crate::logging::LoggedOnce;
 use crate::unpack::unpacked;
 use weir_kube::utf8;
 use weir_process::{FileRead, WatchedFiles, files};
@@ -59,7 +59,7 @@ pub struct Modules {
     /// Whether modules of the directory are kept in the cache, for the last good configuration.
     pub keeps_files: bool,
     /// What the log has said of all that.
-    pub(crate) told: Told,
+    pub(crate) logged_once: LoggedOnce,
 }
 
 /// A module.

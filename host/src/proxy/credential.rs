@@ -100,8 +100,8 @@ impl Caller {
         }))
     }
 
-    /// Returns who has lent a credential.
-    pub(super) fn of_lent(authorization: HeaderValue) -> Self {
+    /// Returns who has delegated a credential.
+    pub(super) fn of_delegated(authorization: HeaderValue) -> Self {
         Self::of(Identity::Client, &HeaderMap::from_iter([(header::AUTHORIZATION, authorization)]))
     }
 
@@ -169,7 +169,7 @@ impl Caller {
         Some(account.owner())
     }
 
-    /// The credential to lend to what is read for this client. `None` if it sends none in this header, or impersonates somebody.
+    /// The credential to delegate to what is read for this client. `None` if it sends none in this header, or impersonates somebody.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         let is_own = self.0.identity == Identity::Client && !self.0.impersonates;
         self.0.headers.get(header::AUTHORIZATION).filter(|_| is_own && self.0.token.is_some())

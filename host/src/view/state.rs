@@ -234,7 +234,7 @@ impl View {
         in_namespace && selected && label_selector.is_empty()
     }
 
-    /// Whether an object that the view does not have does not exist now. What is read with a lent credential is not followed all
+    /// Whether an object that the view does not have does not exist now. What is read with a delegated credential is not followed all
     /// the time: it tells what there was, and not what there is not.
     pub(crate) fn tells_absence(&self, namespace: Option<&str>, name: &str) -> bool {
         !matches!(self.store.reader(), StoreReader::Client(_)) && self.covers(namespace, name)

@@ -16,7 +16,7 @@ pub enum StoreReader {
     /// A user whom the daemon impersonates, for this user alone.
     User(Arc<ImpersonatedUser>),
     /// A client with a credential of its own, for this client alone. Only a hash of the credential's owner is kept. The client
-    /// lends the credential while one of its requests is open.
+    /// delegates the credential while one of its requests is open.
     Client(Arc<str>),
 }
 

@@ -115,7 +115,7 @@ impl Upstream {
     pub fn new(config: &UpstreamConfig, metrics: Arc<UpstreamMetrics>) -> Result<Self, SetupError> {
         let urls: Vec<_> = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers).collect();
         let timeout = config.connect_timeout;
-        let relays: Vec<_> = config.relays.iter().map(relay::way_through).collect();
+        let relays: Vec<_> = config.relays.iter().map(relay::route_through).collect();
         let servers = Servers::new(&urls, &Dialer::direct(timeout), &relays, config.server_mode)?;
         let node = match &config.node_credential {
             None => NodeCredential::None,

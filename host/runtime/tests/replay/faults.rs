@@ -9,8 +9,8 @@ use weir_document::Document;
 use weir_runtime::{Mode, Outcome, Outcomes};
 
 use super::cluster::Cluster;
-use super::dice::Dice;
 use super::pair::{Parts, chain, changes, replayed};
+use super::rng::Rng;
 
 fn settings(ops: Vec<Op>) -> String {
     serde_json::to_string(&Program { ops, ..Program::default() }).unwrap()
@@ -22,7 +22,7 @@ fn service(name: &str) -> Document {
 }
 
 fn cluster() -> Cluster {
-    Cluster::new(&mut Dice::new(1))
+    Cluster::new(&mut Rng::new(1))
 }
 
 #[tokio::test]

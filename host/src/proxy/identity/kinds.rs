@@ -13,7 +13,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use moka::sync::Cache;
 use tokio::sync::Semaphore;
 use weir_kube::{GroupResource, RequestInfo, Verb};
-use weir_upstream::CredentialLoan;
+use weir_upstream::Delegation;
 
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
@@ -28,7 +28,7 @@ const NAMESPACES: usize = 8;
 const USERS: u64 = 1024;
 /// The most background tasks of one user.
 const TASKS: usize = 64;
-/// How long a view follows the API server after what was read for it, if it is read with a lent credential.
+/// How long a view follows the API server after what was read for it, if it is read with a delegated credential.
 const FOLLOWED: Duration = Duration::from_secs(2);
 /// How long a background list may take.
 const FILL: Duration = Duration::from_secs(30);
@@ -143,12 +143,12 @@ impl Proxy {
     /// Lists what a caller has just read upstream for the view that serves it offline: all of the collection in its scope, if
     /// it may list that. A view that it has filled before follows what has changed since, or was deleted.
     ///
-    /// Returns the credential that is lent to it: what was there when the client read, or was gone, may be on its way still.
-    async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) -> Option<CredentialLoan> {
+    /// Returns the credential that is delegated to it: what was there when the client read, or was gone, may be on its way still.
+    async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) -> Option<Delegation> {
         let request = request.unselected_list()?;
         let permit = self.permit(caller, component, &request).await?;
         let views = self.views.as_ref()?;
-        let loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
+        let delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
         let owner = self.owner(caller);
         let opener = Opener { owner: &owner, opens: true };
         let Ok(Some(view)) = views.view(component, &permit, opener) else { return None };
@@ -160,7 +160,7 @@ impl Proxy {
         if tokio::time::timeout(FILL, filled).await.is_err() {
             tracing::debug!(resource = %permit.resource().resource, component, "a list for the time without an API server takes too long");
         }
-        loan
+        delegation
     }
 }
 

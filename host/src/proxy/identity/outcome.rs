@@ -80,7 +80,7 @@ impl Proxy {
         if !self.is_answered_by_server(&request) && !views.is_found_local(resource).await {
             return;
         }
-        let caller = Caller::of_lent(authorization);
+        let caller = Caller::of_delegated(authorization);
         if status == StatusCode::UNAUTHORIZED {
             return self.revoke(&caller).await;
         }

@@ -29,7 +29,7 @@ use weir_kube::{
     is_acceptable,
 };
 use weir_runtime::Serving;
-use weir_upstream::CredentialLoan;
+use weir_upstream::Delegation;
 
 use self::start::{Start, is_consistent};
 use super::gzip::compressed;
@@ -56,8 +56,8 @@ pub(in crate::proxy) struct CachedRead {
     start: Start,
     /// Whether the view shows what the chain makes that was in force when the request arrived.
     is_in_step: bool,
-    /// Lends the client's own credential to the view's reflector while the response is open.
-    loan: Option<CredentialLoan>,
+    /// Delegates the client's own credential to the view's reflector while the response is open.
+    delegation: Option<Delegation>,
 }
 
 impl CachedRead {
@@ -90,7 +90,7 @@ impl CachedRead {
         Some(Self {
             component: component.to_owned(),
             selector,
-            loan: None,
+            delegation: None,
             resource: resource.clone(),
             options: options.clone(),
             media_type,
@@ -162,7 +162,7 @@ async fn respond_from(
     let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, verb) = (proxy.views.as_ref()?, permit.resource().verb);
     let mut read = CachedRead::of(headers, component, parsed, permit.selector().clone(), online)?;
-    read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
+    read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
     let encoding = read.media_type.encoding;
     let (view, charge) = match share::open(proxy, views, request, permit, online)? {
         Ok(opened) => opened,
@@ -202,7 +202,7 @@ async fn read_view(
     }
     ready(proxy, &view, online).await?;
     // Until the API server has answered anything since the start, the objects on disk are the latest known ones.
-    if online && read.loan.is_some() && proxy.upstream.has_answered() {
+    if online && read.delegation.is_some() && proxy.upstream.has_answered() {
         confirmed(proxy, &view).await?;
     }
     if online && is_consistent(&read.resource, &read.options) {

@@ -308,7 +308,8 @@ impl FixtureConfig {
         served: &weir_runtime::ServingReceiver,
         tasks: &Tasks,
     ) -> Option<Arc<Views>> {
-        let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity(), lent: None };
+        let daemon =
+            ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity(), delegated: None };
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
         let (disk, shared) = (self.disk.clone(), shared_resources(&resources));

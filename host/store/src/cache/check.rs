@@ -23,7 +23,7 @@ use std::time::Duration;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::{Semaphore, broadcast};
 use tokio::time::{Instant, timeout};
-use weir_upstream::{Connectivity, LentCredential, jitter};
+use weir_upstream::{Connectivity, DelegatedCredential, jitter};
 
 use self::budget::Budget;
 pub use self::metrics::CheckMetrics;
@@ -82,7 +82,7 @@ pub(crate) struct StoreCheck {
     pub(super) server: ApiServer,
     pub(super) store: Arc<ResourceStore>,
     pub(super) connectivity: Connectivity,
-    pub(super) lent: Option<LentCredential>,
+    pub(super) delegated: Option<DelegatedCredential>,
     /// Of the store.
     pub(super) name: String,
     pub(super) config: CheckConfig,
@@ -183,7 +183,8 @@ impl StoreCheck {
     fn is_comparable(&self) -> bool {
         let state = self.store.state().borrow().clone();
         let is_certain = state.synced && state.error.is_none() && self.store.is_following();
-        let can_ask = !self.connectivity.is_failing() && self.lent.as_ref().is_none_or(LentCredential::is_lent);
+        let can_ask =
+            !self.connectivity.is_failing() && self.delegated.as_ref().is_none_or(DelegatedCredential::is_delegated);
         is_certain && can_ask && self.store.trust().doubted().is_none()
     }
 
@@ -197,8 +198,8 @@ impl StoreCheck {
     }
 
     fn unanswered(&self, error: &RequestError) -> Verdict {
-        // That of a lent credential says nothing of another one that its client has.
-        if self.lent.is_none() && matches!(error, RequestError::Other(error) if error.is_refusal()) {
+        // That of a delegated credential says nothing of another one that its client has.
+        if self.delegated.is_none() && matches!(error, RequestError::Other(error) if error.is_refusal()) {
             self.store.set_refused(true);
         }
         tracing::debug!(store = self.name, ?error, "the store cannot be compared with the API server");

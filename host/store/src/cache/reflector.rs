@@ -7,7 +7,7 @@ use http::HeaderValue;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
-use weir_upstream::{BackOff, Connectivity, LentCredential, Reconnects, jitter};
+use weir_upstream::{BackOff, Connectivity, DelegatedCredential, Reconnects, jitter};
 
 use super::collection::Collection;
 use super::decode::{EventDecoder, WatchEvent};
@@ -35,8 +35,8 @@ pub struct ReflectorClient {
     pub client: kube::Client,
     /// The connectivity of the same API server. It ends delays as soon as any request succeeds.
     pub connectivity: Connectivity,
-    /// The credential that a client of Weir lends, if the client sends with one. The reflector pauses while nobody lends it.
-    pub lent: Option<LentCredential>,
+    /// The credential that a client of Weir delegates, if the client sends with one. The reflector pauses while nobody delegates it.
+    pub delegated: Option<DelegatedCredential>,
 }
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
@@ -53,7 +53,7 @@ pub struct ResourceReflector {
     needs_bookmark: bool,
     /// The highest version for which a BOOKMARK was needed.
     asked_until: u64,
-    pub(super) lent: Option<LentCredential>,
+    pub(super) delegated: Option<DelegatedCredential>,
     /// Whether the objects differ from the API server's, and are to be read anew.
     pub(super) anew: bool,
     /// The last change of the cluster when the present request was sent.
@@ -72,7 +72,7 @@ impl ResourceReflector {
     /// Creates a reflector with an empty store. `client` sends with the identity that reads the collection.
     #[must_use]
     pub fn new(
-        ReflectorClient { client, connectivity, lent }: ReflectorClient,
+        ReflectorClient { client, connectivity, delegated }: ReflectorClient,
         collection: Collection,
         timing: ReflectorTiming,
     ) -> Self {
@@ -94,7 +94,7 @@ impl ResourceReflector {
             uplink: None,
             needs_bookmark: false,
             asked_until: 0,
-            lent,
+            delegated,
             anew: false,
             renounced: 0,
         }
@@ -178,9 +178,9 @@ impl ResourceReflector {
                     unknown_versions = 0;
                     next
                 }
-                // Another client may lend one: nothing is wrong with the API server.
-                (Err(RequestError::Returned), current) => current,
-                // Nobody lends the credential any more.
+                // Another client may delegate one: nothing is wrong with the API server.
+                (Err(RequestError::Withdrawn), current) => current,
+                // Nobody delegates the credential any more.
                 (Err(_), current) if self.is_paused() => current,
                 // The next source goes on at once, where the store is.
                 (Err(error), current) if self.sources.peer_failed(matches!(error, RequestError::Expired)) => {
@@ -220,11 +220,11 @@ impl ResourceReflector {
         }
     }
 
-    /// Notes a refusal of who reads the store. That of a lent credential says nothing of another one that its client has; whoever
+    /// Notes a refusal of who reads the store. That of a delegated credential says nothing of another one that its client has; whoever
     /// may not watch is asked for a list, because what clients get of the store are lists, too.
     async fn refused(&self, error: &ReflectorError) {
         if error.is_refusal() {
-            match &self.lent {
+            match &self.delegated {
                 None => self.store.set_refused(true),
                 // What is refused is noted where the credential is sent.
                 Some(_) => drop(self.newest_version().await),
@@ -232,33 +232,33 @@ impl ResourceReflector {
         }
     }
 
-    /// Whether nobody lends the credential that the reflector sends with.
+    /// Whether nobody delegates the credential that the reflector sends with.
     fn is_paused(&self) -> bool {
-        self.lent.as_ref().is_some_and(|lent| !lent.is_lent())
+        self.delegated.as_ref().is_some_and(|delegated| !delegated.is_delegated())
     }
 
     /// Waits while the reflector is paused, and returns for how long. Meanwhile the store does not follow the API server.
     async fn wait_for_credential(&self) -> Duration {
         let started = tokio::time::Instant::now();
-        if let Some(lent) = self.lent.as_ref().filter(|lent| !lent.is_lent()) {
+        if let Some(delegated) = self.delegated.as_ref().filter(|delegated| !delegated.is_delegated()) {
             self.store.set_paused();
-            lent.until_lent().await;
+            delegated.until_delegated().await;
         }
         started.elapsed()
     }
 
-    /// Resolves when nobody lends what a watch was sent with; never for a credential of the daemon's own. The watch ends then,
-    /// although another credential of the same client may be lent: it goes on with that.
-    async fn returned(&self, sent: Option<&HeaderValue>) {
-        match self.lent.as_ref().zip(sent) {
-            Some((lent, sent)) => lent.until_returned(sent).await,
+    /// Resolves when nobody delegates what a watch was sent with; never for a credential of the daemon's own. The watch ends then,
+    /// although another credential of the same client may be delegated: it goes on with that.
+    async fn withdrawn(&self, sent: Option<&HeaderValue>) {
+        match self.delegated.as_ref().zip(sent) {
+            Some((delegated, sent)) => delegated.until_withdrawn(sent).await,
             None => std::future::pending().await,
         }
     }
 
-    /// Whether whoever has lent what a request was sent with has left; `None` if nobody lent anything.
-    fn is_returned(&self, sent: Option<&HeaderValue>) -> bool {
-        self.lent.as_ref().is_some_and(|lent| sent.is_none_or(|sent| lent.is_returned(sent)))
+    /// Whether whoever has delegated what a request was sent with has left; `None` if nobody delegated anything.
+    fn is_withdrawn(&self, sent: Option<&HeaderValue>) -> bool {
+        self.delegated.as_ref().is_some_and(|delegated| sent.is_none_or(|sent| delegated.is_withdrawn(sent)))
     }
 
     fn select_source(&mut self) {
@@ -328,9 +328,9 @@ impl ResourceReflector {
         tokio::pin!(end);
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
-        let sent = self.lent.as_ref().and_then(LentCredential::newest);
+        let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
         let response = match self.client().get(&path, self.collection.accept_watch(), false).await {
-            Err(_) if self.is_returned(sent.as_ref()) => return Err(RequestError::Returned),
+            Err(_) if self.is_withdrawn(sent.as_ref()) => return Err(RequestError::Withdrawn),
             response => response?,
         };
         self.needs_bookmark = false;
@@ -361,7 +361,7 @@ impl ResourceReflector {
                 }
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
-                () = self.returned(sent.as_ref()) => return Err(RequestError::Returned),
+                () = self.withdrawn(sent.as_ref()) => return Err(RequestError::Withdrawn),
                 () = store.trust().until_doubted() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.

@@ -11,8 +11,9 @@ impl ResourceReflector {
     /// Returns what compares the store with the API server. `name` is that of the store.
     #[must_use]
     pub(crate) fn check(&self, config: CheckConfig, name: String) -> StoreCheck {
-        let (store, connectivity, lent) = (self.store.clone(), self.sources.connectivity().clone(), self.lent.clone());
-        StoreCheck { server: self.server(), store, connectivity, lent, name, config }
+        let (store, connectivity, delegated) =
+            (self.store.clone(), self.sources.connectivity().clone(), self.delegated.clone());
+        StoreCheck { server: self.server(), store, connectivity, delegated, name, config }
     }
 
     /// Returns what brings the store to the API server's newest version when a reader asks for it.

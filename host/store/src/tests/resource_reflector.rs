@@ -29,7 +29,7 @@ fn collection(path: &str) -> Collection {
 }
 
 fn reflect(api: ApiServer, path: &str, timing: ReflectorTiming, uplink: Option<UplinkLimit>) -> Reflected {
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), delegated: None };
     let reflector = ResourceReflector::new(client, collection(path), timing).with_uplink_limit(uplink);
     let (store, tasks) = (reflector.store(), Tasks::default());
     tasks.spawn_until_stop(reflector.check(CheckConfig::default(), String::new()).run());
@@ -181,7 +181,7 @@ async fn a_peer_that_lacks_what_a_client_waits_for_is_left() {
     let upstream = Upstream::new(&UpstreamConfig::new(kube::Config::new(peer.url().parse().unwrap())), Arc::default());
     let peers = PeerOrder { peers: vec![PeerClient::new("edge-b", Arc::new(upstream.unwrap()))], before: 1 };
     let timing = ReflectorTiming { first_bookmark: Duration::from_secs(1), ..TIMING };
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), delegated: None };
     let reflector = ResourceReflector::new(client, collection("/api/v1/services"), timing).with_peers(peers);
     let (store, tasks) = (reflector.store(), Tasks::default());
     tasks.spawn_until_stop(reflector.run());

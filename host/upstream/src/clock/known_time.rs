@@ -1,9 +1,8 @@
-//! Which of the times that Weir is told it believes. No I/O, and time is injected.
+//! Decides which of the times that API servers report Weir accepts. No I/O, and time is injected.
 //!
-//! Only Weir's own probes tell a time here (`upstream/time.rs`). What they tell counts at once if nothing speaks against it: the
-//! server's certificate on that very connection is valid at that time, and it is not before what was known. Then any jump is
-//! taken, because a machine without a clock starts in 1970. Anything else needs a second witness: another server, the same one
-//! minutes later, or the machine's own clock.
+//! Times come from Weir's own probes alone (`upstream/time.rs`). A time is accepted at once if the server's certificate on the same
+//! connection is valid then, and if it is not before the known time. It may jump by any amount, because a machine without a clock
+//! starts in 1970. Any other time needs a second witness: another server, the same one minutes later, or the machine's clock.
 //!
 //! Memory: one entry for each API server.
 
@@ -14,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 const TOLERANCE: Duration = Duration::from_secs(30);
 /// How far apart two answers of one server are that count as two.
 pub(super) const APART: Duration = Duration::from_secs(120);
-/// How often a server is asked that nobody contradicts.
+/// The interval of requests while all servers agree.
 const INTERVAL: Duration = Duration::from_secs(600);
-/// How soon again, as long as none has told a time.
+/// The interval of requests until a server reports a time.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// What Weir knows of the time of day.
@@ -24,8 +23,8 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(super) struct KnownTime {
     /// Of a former process.
     restored: Option<Running>,
-    told: Option<Believed>,
-    /// What servers tell that is not believed yet.
+    reported: Option<Believed>,
+    /// Reported times that are not accepted yet.
     claims: Vec<Claim>,
     asked: Option<Instant>,
 }
@@ -47,7 +46,7 @@ struct Running {
 #[derive(Debug)]
 struct Believed {
     time: Running,
-    /// Who has told it first, and when.
+    /// The server that reported it first, and when.
     server: Arc<str>,
     since: Instant,
     /// Whether a second witness agrees.
@@ -60,16 +59,16 @@ struct Claim {
     server: Arc<str>,
 }
 
-/// What became of a time that a server has told.
+/// The result of a time that a server reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// It is what was known.
+    /// It is the known time.
     Same,
-    /// It counts from now on.
+    /// It is accepted.
     Believed,
     /// It waits for a second witness.
     Claimed,
-    /// The same, and was told before.
+    /// It waits for a second witness, and this server has reported it before.
     ClaimedAgain,
 }
 
@@ -79,26 +78,26 @@ impl KnownTime {
         self.restored.get_or_insert(Running { time, at: now.instant });
     }
 
-    /// The time that is known: told, or else of a former process.
+    /// Returns the known time: a reported one, or else that of a former process.
     pub(super) fn time(&self, now: Moment) -> Option<SystemTime> {
-        self.told.as_ref().map(|told| told.time).or(self.restored).map(|time| time.now(now))
+        self.reported.as_ref().map(|reported| reported.time).or(self.restored).map(|time| time.now(now))
     }
 
-    /// The time that a server has told.
-    pub(super) fn told(&self, now: Moment) -> Option<SystemTime> {
-        self.told.as_ref().map(|told| told.time.now(now))
+    /// Returns the accepted time of a server.
+    pub(super) fn reported(&self, now: Moment) -> Option<SystemTime> {
+        self.reported.as_ref().map(|reported| reported.time.now(now))
     }
 
-    /// The same, if a second witness agrees.
+    /// Returns the accepted time of a server if a second witness agrees.
     pub(super) fn agreed(&self, now: Moment) -> Option<SystemTime> {
-        self.told.as_ref().filter(|told| told.is_agreed).map(|told| told.time.now(now))
+        self.reported.as_ref().filter(|reported| reported.is_agreed).map(|reported| reported.time.now(now))
     }
 
     /// Whether a server is to be asked now. The caller asks one.
     pub(super) fn is_due(&mut self, now: Moment) -> bool {
-        let interval = match &self.told {
+        let interval = match &self.reported {
             None if self.claims.is_empty() => RETRY,
-            Some(told) if told.is_agreed && self.claims.is_empty() => INTERVAL,
+            Some(reported) if reported.is_agreed && self.claims.is_empty() => INTERVAL,
             _ => APART,
         };
         let is_due = self.asked.is_none_or(|asked| now.since(asked) >= interval);
@@ -108,18 +107,18 @@ impl KnownTime {
         is_due
     }
 
-    /// Whether it matters that a certificate is valid at a time: nobody else speaks for it.
+    /// Whether only a certificate that is valid at a time can confirm it.
     pub(super) fn needs_certificate(&self, time: SystemTime, now: Moment) -> bool {
-        let is_known = self.told(now).is_some_and(|told| agree(told, time));
+        let is_known = self.reported(now).is_some_and(|known| agree(known, time));
         !is_known && self.is_not_before(time, now) && !agree(now.machine, time)
     }
 
-    /// Hears a time of a server. `is_certified`: its certificate is valid then.
+    /// Takes a time that a server reported. `is_certified`: its certificate is valid then.
     pub(super) fn hear(&mut self, time: SystemTime, server: &Arc<str>, is_certified: bool, now: Moment) -> Heard {
         let running = Running { time, at: now.instant };
-        if let Some(told) = self.told.as_mut().filter(|told| agree(told.time.now(now), time)) {
-            told.is_agreed |= told.server != *server || now.since(told.since) >= APART || agree(now.machine, time);
-            told.time = running;
+        if let Some(known) = self.reported.as_mut().filter(|known| agree(known.time.now(now), time)) {
+            known.is_agreed |= known.server != *server || now.since(known.since) >= APART || agree(now.machine, time);
+            known.time = running;
             self.claims.retain(|claim| claim.server != *server);
             return Heard::Same;
         }
@@ -131,7 +130,7 @@ impl KnownTime {
         let is_agreed = is_second || (is_not_before && agree(now.machine, time));
         if is_agreed || (is_certified && is_not_before) {
             self.claims.clear();
-            self.told = Some(Believed { time: running, server: server.clone(), since: now.instant, is_agreed });
+            self.reported = Some(Believed { time: running, server: server.clone(), since: now.instant, is_agreed });
             return Heard::Believed;
         }
         if self.claims.iter().any(|claim| claim.server == *server && agree(claim.time.now(now), time)) {
@@ -159,7 +158,7 @@ impl Moment {
     }
 }
 
-/// Whether two times are the same, as far as servers can tell.
+/// Whether two times agree within the precision of a `Date` header.
 pub(super) fn agree(one: SystemTime, other: SystemTime) -> bool {
     one.duration_since(other).unwrap_or_else(|error| error.duration()) <= TOLERANCE
 }
@@ -202,8 +201,8 @@ mod tests {
             self.known.hear(time, &server, is_certified, self.now())
         }
 
-        fn told_ahead(&self) -> Option<Duration> {
-            self.known.told(self.now()).map(|told| told.duration_since(right() + self.passed).unwrap())
+        fn reported_ahead(&self) -> Option<Duration> {
+            self.known.reported(self.now()).map(|time| time.duration_since(right() + self.passed).unwrap())
         }
     }
 
@@ -212,14 +211,14 @@ mod tests {
         let mut world = World::new(SystemTime::UNIX_EPOCH);
         assert!(world.known.needs_certificate(right(), world.now()));
         assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
-        assert_eq!((world.told_ahead(), world.known.agreed(world.now())), (Some(Duration::ZERO), None));
+        assert_eq!((world.reported_ahead(), world.known.agreed(world.now())), (Some(Duration::ZERO), None));
         world.passed += APART;
         assert_eq!(world.hear(1, SECOND, true), Heard::Same);
         assert!(world.known.agreed(world.now()).is_some(), "minutes later it says the same");
     }
 
     #[test]
-    fn what_the_machine_says_too_is_agreed_at_once_and_needs_no_certificate() {
+    fn a_time_that_the_machine_confirms_is_agreed_at_once_and_needs_no_certificate() {
         let mut world = World::new(right());
         assert!(!world.known.needs_certificate(right(), world.now()));
         assert_eq!(world.hear(1, Duration::ZERO, false), Heard::Believed);
@@ -233,12 +232,12 @@ mod tests {
             world.hear(1, Duration::ZERO, true);
             assert_eq!(world.hear(1, 73 * YEAR, false), Heard::Claimed);
             assert_eq!(world.hear(1, 73 * YEAR, false), Heard::ClaimedAgain, "it is the same witness");
-            assert_eq!(world.told_ahead(), Some(Duration::ZERO));
+            assert_eq!(world.reported_ahead(), Some(Duration::ZERO));
             if second == 1 {
                 world.passed += APART;
             }
             assert_eq!(world.hear(second, 73 * YEAR, false), Heard::Believed);
-            assert_eq!(world.told_ahead(), Some(73 * YEAR));
+            assert_eq!(world.reported_ahead(), Some(73 * YEAR));
             assert!(world.known.agreed(world.now()).is_some());
         }
     }
@@ -251,14 +250,14 @@ mod tests {
         assert_eq!(world.hear(1, YEAR, true), Heard::Believed);
         assert_eq!(world.known.agreed(world.now()), None, "nothing is deleted by it");
         assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed, "backwards");
-        assert_eq!(world.told_ahead(), Some(YEAR));
+        assert_eq!(world.reported_ahead(), Some(YEAR));
         world.passed += APART;
         assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
-        assert_eq!(world.told_ahead(), Some(Duration::ZERO));
+        assert_eq!(world.reported_ahead(), Some(Duration::ZERO));
     }
 
     #[test]
-    fn what_is_before_the_time_of_the_file_needs_a_second_witness() {
+    fn a_time_before_that_of_the_file_needs_a_second_witness() {
         let mut world = World::new(right());
         world.known.restore(right() + 73 * YEAR, world.now());
         assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed);

@@ -16,8 +16,8 @@ impl StoreCheck {
         let mut state = self.store.state();
         loop {
             self.store.trust().until_questioned().await;
-            if let Some(lent) = &self.lent {
-                lent.until_lent().await;
+            if let Some(delegated) = &self.delegated {
+                delegated.until_delegated().await;
             }
             tokio::time::sleep(jitter(pause)).await;
             let asked = self.store.trust().asked();
