@@ -52,7 +52,7 @@ impl ApiServers {
     /// Loads the servers and the credentials.
     ///
     /// # Errors
-    /// The daemon's own credential is not usable, and no start before this one has told the servers.
+    /// The daemon's own credential is not usable, and no earlier start has saved the addresses of the servers.
     pub(crate) async fn load(config: &ServeConfig) -> Result<Self, SourceError> {
         let node = async {
             match config.node_kubeconfig.clone() {
@@ -99,7 +99,7 @@ impl ApiServers {
     /// Sets up the connections, their probes, and the renewal of credentials, and follows what the names of the servers mean.
     ///
     /// # Errors
-    /// A certificate or another part of the credential is not usable, and no start before this one has told the servers.
+    /// A certificate or another part of the credential is not usable, and no earlier start has saved the addresses of the servers.
     pub(crate) fn connect(
         self,
         config: &ServeConfig,

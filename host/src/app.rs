@@ -101,7 +101,7 @@ pub fn serve(mut config: ServeConfig) -> Result<(), ServeError> {
     let name = trust_credential(&mut config);
     let traces = Traces::start(config.otlp_endpoint.as_ref(), &config.node_name)?;
     let _log = log_to_stderr(config.log, &traces);
-    name.tell(&config.node_name);
+    name.log(&config.node_name);
     // Client connections have threads of their own (`Workers`). This runtime is for all other tasks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();

@@ -1,6 +1,6 @@
 //! Commands for filter authors and operators. Those that run modules do it as the daemon does.
 
-/// Writes a line to standard output. Whoever reads it may have read enough (`weir test | head`), which `println!` would make a panic.
+/// Writes a line to standard output. The reader may stop early (`weir test | head`), on which `println!` would panic.
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! The open connections of one port: how many, of whom, and which of them are idle.
+//! The open connections of one port: their number, their peers, and which of them are idle.
 //!
 //! A client that opens many connections must not shut others out. Each peer has a share: half of all connections. At its share
 //! a peer loses its connection that has been idle longest, and when the port is full the peer with the most connections does.

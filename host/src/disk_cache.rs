@@ -119,7 +119,7 @@ pub(crate) async fn confirm_cluster(stores: ResourceStores, client: kube::Client
                     last.clear();
                     tokio::select! {
                         () = reconnects.next() => {}
-                        // Whoever closes each connection must not cause a busy loop.
+                        // A server that closes each connection must not cause a busy loop.
                         () = repeats.next() => tokio::time::sleep(jitter(FIRST_RETRY)).await,
                         () = cluster.doubted() => {}
                         () = tokio::time::sleep(jitter(AGAIN)) => {}

@@ -1,4 +1,4 @@
-//! One ledger of bytes: what the daemon holds for whom beyond a request.
+//! One ledger of the bytes that the daemon holds for each owner beyond a request.
 //!
 //! Clients choose the names of views, stores and remembered responses, so each of these carries a [`Charge`] of what it costs:
 //! its task, its keys and its index, not objects alone. Half of the budget is for the daemon and for node components: nobody

@@ -50,15 +50,15 @@ pub struct Modules {
     pub trust: TrustFlags,
     /// What has been read once.
     pub cache: Option<Arc<ModuleCache>>,
-    /// The namespace of ConfigMaps with modules, and who reads them.
+    /// The namespace of ConfigMaps with modules, and the client that reads them.
     pub config_maps: Option<(Client, String)>,
     /// The other Weirs of the pool.
     pub peers: Peers,
-    /// Follows the files of all that, and reads them.
+    /// Reads and follows the files of all that.
     pub files: WatchedFiles,
     /// Whether modules of the directory are kept in the cache, for the last good configuration.
     pub keeps_files: bool,
-    /// What the log has said of all that.
+    /// Logs a failure of any of them once.
     pub(crate) logged_once: LoggedOnce,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct FoundModule {
 }
 
 impl Modules {
-    /// Returns the module of an entry. Cancel-safe. `progress` is told how far a pull is.
+    /// Returns the module of an entry. Cancel-safe. `progress` receives the progress of a pull.
     ///
     /// # Errors
     /// A message for the operator: where it is not, or why it does not count.

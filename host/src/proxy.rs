@@ -9,7 +9,7 @@
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
 //! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
-//! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials.
+//! [`explain`] explains why a client sees an object as it does. [`credential`] distinguishes clients by their credentials.
 //! [`respond`] turns every error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
@@ -139,7 +139,7 @@ pub struct ProxyParts {
     pub metrics: Arc<ProxyMetrics>,
     /// Counts requests by client component.
     pub clients: Arc<ClientTable>,
-    /// What is held for whom.
+    /// The bytes that are held for each owner.
     pub ledger: Ledger,
     /// Counts what is relayed for peers.
     pub relay_metrics: Arc<RelayMetrics>,

@@ -127,7 +127,7 @@ impl Reloader {
             node: self.node.clone(),
         };
         self.follow(None);
-        // Events are there before the first read: they tell whether somebody is writing.
+        // Events begin before the first read: they show whether a file is being written.
         self.modules.files.begin().await;
         let mut pause = RETRY;
         let mut logged = Logged::default();

@@ -51,7 +51,7 @@ impl ServerAddresses {
         Arc::new(Self { upstream, servers, file, known: Mutex::default() })
     }
 
-    /// Continues with what the file of the cache directory tells.
+    /// Continues with the addresses in the file of the cache directory.
     async fn restore(&self) {
         if let Some(file) = &self.file {
             let answered = read(file).await;

@@ -44,7 +44,7 @@ impl TimeFile {
             let machine = clock::now();
             clock::restore(time.into());
             if SystemTime::from(time) > machine {
-                tracing::warn!(%time, "the clock of this machine is wrong, the last known time counts until the API server tells it");
+                tracing::warn!(%time, "the clock of this machine is wrong, the last known time counts until the API server reports it");
             }
         }
         file

@@ -1,7 +1,7 @@
 //! Kubernetes field selectors, for example `metadata.name=a,spec.nodeName!=b`, parsed as `fields.ParseSelector` of
 //! apimachinery does.
 //!
-//! The API server knows a few fields of each kind. [`FieldSelector::support`] tells which ones Weir evaluates as the server
+//! The API server knows a few fields of each kind. [`FieldSelector::support`] returns which ones Weir evaluates as the server
 //! does; requests with others go upstream.
 
 mod support;

@@ -34,7 +34,7 @@ static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
 
 type Lanes = HashMap<(PathBuf, Kind), Arc<Lane>>;
 
-/// What is done one after another: whoever reads does not wait for a disk that is slow to write.
+/// Work that runs one after another. Reads do not wait for a disk that is slow to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Read,
@@ -64,7 +64,7 @@ pub async fn at<T: Send + 'static>(
     within(lane(place, Kind::Read), place, deadline, work).await
 }
 
-/// Does work that writes, and waits for the disk, perhaps. Whoever reads files of the place does not wait for it.
+/// Runs work that writes and may wait for the disk. Reads of files of the place do not wait for it.
 ///
 /// # Errors
 /// As [`at`].

@@ -23,7 +23,7 @@ use crate::folder::{Folder, Look, QUIET, digest_of};
 const DEBOUNCE: Duration = Duration::from_millis(10);
 /// The longest wait for that.
 const MAX_DEBOUNCE: Duration = Duration::from_millis(100);
-/// The time between two looks while no event tells of a change, and where events are not to be had.
+/// The time between two scans: as long as events are available, and without them.
 const SCAN: Duration = Duration::from_secs(5);
 const SCAN_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// After this many scans the content is compared of files that look unchanged.
@@ -125,9 +125,9 @@ impl WatchedFiles {
         self.shared.wake.notify_one();
     }
 
-    /// Reads a file of at most `limit` bytes at once, and follows it. From now on that is what its owner has. Where no event has told
-    /// of a writer, the file is read as it is: for what a start cannot wait for, and what proves by itself that it is whole. If
-    /// somebody was writing it, it changes when that ends.
+    /// Reads a file of at most `limit` bytes at once, and follows it. The owner then has this content. Without an event
+    /// of a writer, the file is read as it is: for a start that cannot wait, and for formats that show whether they are complete. If a
+    /// writer was active, the file changes when it ends.
     ///
     /// # Errors
     /// Those of [`files::read`]. [`io::ErrorKind::ResourceBusy`] while somebody is writing it.
@@ -173,7 +173,7 @@ impl WatchedFiles {
         }
     }
 
-    /// Whether a file contains exactly this, whoever may be writing it. If it does, that is what its owner has from now on.
+    /// Whether a file contains exactly this, even while it is being written. If it does, the owner has this content.
     pub async fn still_has(&self, path: &Path, content: &[u8]) -> bool {
         let (file, content) = (path.to_owned(), content.to_owned());
         let found = files::at(folder_of(path), DEADLINE, move || Ok(digest_of(&file, &content))).await;
@@ -302,9 +302,9 @@ impl Shared {
                     // What it will contain is news to its owner.
                     followed.known.get_or_insert(NOTHING);
                     self.look_again(QUIET);
-                    let (since, is_told) = followed.written.get_or_insert((Instant::now(), false));
-                    if since.elapsed() >= LONG && !*is_told {
-                        *is_told = true;
+                    let (since, is_logged) = followed.written.get_or_insert((Instant::now(), false));
+                    if since.elapsed() >= LONG && !*is_logged {
+                        *is_logged = true;
                         let path = path.display();
                         tracing::warn!(%path, time = ?since.elapsed(), "a file is still being written: what was read of it last counts");
                     }

@@ -162,7 +162,7 @@ mod tests {
         }
         assert_eq!(path("lib/cache").metadata().unwrap().mode() & 0o777, 0o700);
         assert!(!is_left(&path("former/cache"), &path("lib/cache")), "once");
-        // Whoever waited uses the former place: the copy must not be what the next start finds.
+        // A start that waited uses the former place, and must not leave a copy for the next one.
         let late = Turn::default();
         assert!(late.take());
         assert_eq!(take_over(&path("former/cache"), path("late/cache"), &late), path("former/cache"));

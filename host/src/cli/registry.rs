@@ -42,7 +42,7 @@ pub fn push(flags: &PushFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push(&registry.target(&flags.reference), &bytes).await?)
     })?;
-    let reference = told(pushed);
+    let reference = log_unused(pushed);
     say!("pushed {reference}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {reference}");
     Ok(())
 }
@@ -88,12 +88,12 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push_layout(&registry.target(&flags.reference), &layout, artifact).await?)
     })?;
-    say!("pushed {}", told(pushed));
+    say!("pushed {}", log_unused(pushed));
     Ok(())
 }
 
-/// Says what of the credential was not used. Returns the name of what was pushed.
-fn told(Pushed { reference, unused }: Pushed) -> PinnedReference {
+/// Logs the unused parts of the credential. Returns the reference of the pushed artifact.
+fn log_unused(Pushed { reference, unused }: Pushed) -> PinnedReference {
     log_for_people(0, Repeated::Shown);
     if let Some(what) = unused {
         tracing::info!(%reference, what, "not used while a module was pushed");
@@ -102,7 +102,7 @@ fn told(Pushed { reference, unused }: Pushed) -> PinnedReference {
 }
 
 fn pulled(flags: &PullFlags) -> Result<(PinnedReference, Layout), CommandError> {
-    // What of the credential or the artifact is not used.
+    // Logs the unused parts of the credential and of the artifact.
     log_for_people(0, Repeated::Shown);
     let modules = modules(&flags.trust.registries, flags.trust.signature_policy.clone());
     block_on(async {

@@ -1,5 +1,5 @@
-//! The flags that say how registries are reached and what of them is trusted. They are the daemon's, and not the
-//! configuration's: whoever may edit the ConfigMap names modules, and these files say which of them may run.
+//! Flags for the access to registries and the trust in their modules. They belong to the daemon, not to the configuration: an
+//! editor of the ConfigMap names modules, and these files decide which of them may run.
 
 use std::path::PathBuf;
 

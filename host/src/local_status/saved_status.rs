@@ -51,7 +51,7 @@ pub(super) struct SavedPod {
     pub(super) stored: StoredPod,
 }
 
-/// The pod as the API server had it. A later one tells that a report has reached the API server, and that a kill or a full
+/// The pod as the API server had it. A later one shows that a report has reached the API server, and that a kill or a full
 /// disk has lost that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredPod {

@@ -28,7 +28,7 @@ pub(crate) struct LocalStatusConfig {
     pub(crate) node: String,
     /// The stores of the daemon.
     pub(crate) stores: ResourceStores,
-    /// Tells whether an API server responds.
+    /// Knows whether an API server responds.
     pub(crate) upstream: Arc<Upstream>,
     /// Where reports outlive the process.
     pub(crate) disk: Option<Arc<DiskCache>>,
@@ -53,7 +53,7 @@ pub struct LocalStatus {
     overlay: ArcSwap<Overlay>,
     /// Changes with the overlay.
     pub(super) generation: watch::Sender<u64>,
-    /// What tells the versions of this process from those of a former one.
+    /// Distinguishes the versions of this process from those of a former one.
     pub(super) epoch: u64,
     pub(super) phase: watch::Sender<Phase>,
     /// Signalled when there is something to save.

@@ -100,7 +100,7 @@ impl Caller {
         }))
     }
 
-    /// Returns who has delegated a credential.
+    /// Returns the caller that delegated a credential.
     pub(super) fn of_delegated(authorization: HeaderValue) -> Self {
         Self::of(Identity::Client, &HeaderMap::from_iter([(header::AUTHORIZATION, authorization)]))
     }
@@ -127,7 +127,7 @@ impl Caller {
 
     /// The hash of its bearer token.
     pub(super) fn token(&self) -> Option<&Arc<str>> {
-        // Whoever impersonates is not the token's own user.
+        // A caller that impersonates is not the token's own user.
         self.0.token.as_ref().filter(|_| !self.0.impersonates)
     }
 
@@ -152,8 +152,8 @@ impl Caller {
         let _ = self.0.account.set(account);
     }
 
-    /// Whose share its requests count in: the user that the API server named, else the credential. Who impersonates counts as
-    /// itself, and not as the user whom it names.
+    /// Whose share its requests count in: the user that the API server named, else the credential. A caller that impersonates
+    /// counts as itself, not as the user that it names.
     pub(super) fn owner(&self) -> Arc<str> {
         match (self.account(), &self.0.token) {
             (_, Some(token)) if self.0.impersonates => hash_of("impersonates", &[token]).into(),
@@ -169,7 +169,7 @@ impl Caller {
         Some(account.owner())
     }
 
-    /// The credential to delegate to what is read for this client. `None` if it sends none in this header, or impersonates somebody.
+    /// The credential to delegate to reflectors of this client. `None` if it sends none in this header, or impersonates somebody.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         let is_own = self.0.identity == Identity::Client && !self.0.impersonates;
         self.0.headers.get(header::AUTHORIZATION).filter(|_| is_own && self.0.token.is_some())

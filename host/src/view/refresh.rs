@@ -186,7 +186,7 @@ impl Refresh {
         self.report_degraded();
     }
 
-    /// Up to which version clients may hold something else than a view that begins anew shows; `None`: it must be read.
+    /// Returns up to which version clients may hold other content than a view that restarts; `None`: it must be read.
     fn stamp_of_reset(&self, chain: Option<ChainVersion>, version: u64) -> Option<u64> {
         let resource = &self.view.collection.resource;
         let is_first = self.view.subscribe().borrow().is_none();
@@ -308,7 +308,7 @@ impl Refresh {
     async fn compare(&mut self) {
         let (source, position) = self.view.store.snapshot_and_position();
         let view = self.view.snapshot();
-        // What is at an unchanged or a lower version, and yet another object, was wrong before: the store was read anew.
+        // Another object at an unchanged or a lower version: the former one was wrong, and the store was listed again.
         let is_other = |old: &ViewObject, new: &Object| {
             old.source.version > new.version || (old.source.version == new.version && old.source.bytes != new.bytes)
         };

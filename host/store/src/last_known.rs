@@ -34,7 +34,7 @@ pub(super) struct LastKnown {
 struct State {
     objects: HashMap<Box<str>, Entry>,
     reads: u64,
-    /// Tells when what is known is of another cluster.
+    /// Notified when the known content is of another cluster.
     changes: watch::Receiver<ClusterChanges>,
 }
 

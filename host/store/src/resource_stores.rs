@@ -27,7 +27,7 @@ pub struct ResourceStoresConfig {
     pub daemon: Option<ReflectorClient>,
     /// Reads with the node credential; `None` if there is none.
     pub node: Option<ReflectorClient>,
-    /// Reads as a user whom the daemon impersonates; `None` if it impersonates nobody.
+    /// Reads as a user that the daemon impersonates; `None` if it impersonates nobody.
     pub users: Option<UserClients>,
     /// Reads with the credential that a client delegates; `None` if no store is filled for such clients.
     pub delegated: Option<DelegatedClients>,
@@ -60,7 +60,7 @@ struct Inner {
     cluster: Arc<ClusterWatch>,
     tasks: Tasks,
     open: Mutex<HashMap<StoreId, Weak<OpenStore>>>,
-    /// What clients delegate, by the owner of the credential. An entry without a delegation and without a store is removed.
+    /// Delegated credentials by their owner. An entry without a delegation and without a store is removed.
     delegated: Mutex<HashMap<Arc<str>, DelegatedCredential>>,
 }
 
@@ -122,7 +122,7 @@ impl ResourceStores {
         }
     }
 
-    /// Delegates the credential of a client's request to the stores that are read with it, until the delegation is dropped. `None` if
+    /// Delegates the credential of a client's request to the stores that are read with it, until the result is dropped. `None` if
     /// the reader is not a client.
     #[must_use]
     pub fn delegate(&self, reader: &StoreReader, authorization: HeaderValue) -> Option<Delegation> {
@@ -197,7 +197,7 @@ impl ResourceStores {
         open
     }
 
-    /// Tells which cluster answers.
+    /// Returns the watch of the cluster that answers.
     #[must_use]
     pub fn cluster_watch(&self) -> Arc<ClusterWatch> {
         self.0.cluster.clone()
@@ -220,7 +220,7 @@ impl Inner {
         }
     }
 
-    /// What this client delegates.
+    /// Returns the delegated credential of this client.
     fn delegated_by(&self, owner: &Arc<str>) -> DelegatedCredential {
         let mut delegated = self.delegated.lock().unwrap_or_else(PoisonError::into_inner);
         delegated.retain(|_, credential| credential.is_used());
@@ -284,19 +284,19 @@ impl Inner {
     }
 }
 
-/// Has the cluster asked who it is when a store has lost its connection, and the store read anew when it is another one: its
-/// versions may go on where the former ones were.
+/// Requests another look at the cluster when a store has lost its connection, and another list of the store when the cluster has
+/// changed: its versions may continue the former ones.
 async fn follow_cluster(store: Arc<ResourceStore>, cluster: Arc<ClusterWatch>) {
     let (mut changes, mut questions) = (cluster.changes(), store.trust().questions());
-    let mut told = changes.borrow_and_update().told;
+    let mut known = changes.borrow_and_update().from_server;
     loop {
         tokio::select! {
             changed = changes.changed() => {
-                let found = changes.borrow_and_update().told;
+                let found = changes.borrow_and_update().from_server;
                 if changed.is_err() {
                     return;
                 }
-                if std::mem::replace(&mut told, found) != found {
+                if std::mem::replace(&mut known, found) != found {
                     store.renounce(found);
                 }
             }

@@ -13,7 +13,7 @@ pub enum StoreReader {
     Daemon,
     /// The node credential, for clients that have it.
     Node,
-    /// A user whom the daemon impersonates, for this user alone.
+    /// A user that the daemon impersonates, for this user alone.
     User(Arc<ImpersonatedUser>),
     /// A client with a credential of its own, for this client alone. Only a hash of the credential's owner is kept. The client
     /// delegates the credential while one of its requests is open.

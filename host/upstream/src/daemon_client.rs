@@ -33,7 +33,7 @@ struct DaemonService {
 /// The headers that say who sends a request, beside the identity's own.
 #[derive(Clone)]
 enum CredentialHeaders {
-    /// The user whom the daemon impersonates, if any.
+    /// The user that the daemon impersonates, if any.
     Impersonate(Arc<HeaderMap>),
     /// The credential of a client that has a request open.
     Delegated(DelegatedCredential, RefusalSender),
@@ -103,7 +103,7 @@ impl Upstream {
         Ok(self.client_with(Identity::Impersonated, CredentialHeaders::Impersonate(Arc::new(headers))))
     }
 
-    /// Returns a client with the credential that a client of Weir delegates. Its requests fail while nobody delegates one. What the API
+    /// Returns a client that sends a delegated credential. Its requests fail while no open request delegates one. What the API
     /// server refuses it goes to `refusals`.
     pub fn client_with_delegated(
         self: &Arc<Self>,

@@ -275,7 +275,7 @@ impl Upstream {
         result
     }
 
-    /// Notes what a request tells of the connectivity. A backend may break off its own answers, and may answer whatever it likes.
+    /// Records what a request shows about the connectivity. A backend may break off its own responses and send any status.
     fn note_result(&self, answered_by: AnsweredBy, result: &Result<Response<UpstreamBody>, UpstreamError>) {
         let is_own_answer = answered_by == AnsweredBy::Server;
         match result {

@@ -24,7 +24,7 @@ use crate::proxy::Proxy;
 use crate::proxy::credential::{Account, Caller, IssuedToken, hash_of, issued_claims, token_hash};
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authentication.k8s.io/v1/selfsubjectreviews");
-/// The group of everybody whom the API server has authenticated.
+/// The group of all users that the API server has authenticated.
 const AUTHENTICATED: &str = "system:authenticated";
 /// Where a service account's token names its pod.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
@@ -182,7 +182,7 @@ impl Proxy {
         Known { standing, until: Instant::now() + lifetime, forgotten }
     }
 
-    /// The account that an API server named for exactly this credential, or for whom it issued this token.
+    /// The account that an API server named for exactly this credential, or for which it issued this token.
     async fn accepted_before(&self, caller: &Caller) -> Option<Arc<Account>> {
         if let Some(row) = self
             .grants
@@ -245,7 +245,7 @@ impl Proxy {
     }
 
     /// Notes that the API server has issued a token for itself. A token that names no service account or no bound object has no
-    /// line: its own SelfSubjectReview tells whose it is.
+    /// line: its own SelfSubjectReview names its account.
     pub(in crate::proxy) async fn note_issued(&self, owner: &Owner, issued_token: IssuedToken<'_>) {
         let IssuedToken { token, account: (namespace, name), bound, audiences } = issued_token;
         let [kind, _, bound_uid] = bound;
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whom_the_api_server_has_authenticated_has_an_account() {
+    fn only_users_that_the_api_server_has_authenticated_have_an_account() {
         let of = |info: serde_json::Value| {
             account(serde_json::from_value(json!({"metadata": {}, "status": {"userInfo": info}})).unwrap())
         };

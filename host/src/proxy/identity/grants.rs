@@ -60,8 +60,8 @@ impl Grants {
         Self { recent, forgotten: AtomicU64::new(0), added: Mutex::default(), disk, outage }
     }
 
-    /// Returns a row that holds now, for a credential that ends then. `is_lasting`: whether it is of a node component, by whom it
-    /// is about, and not by who asked for it.
+    /// Returns a row that holds now, for a credential that ends then. `is_lasting`: whether it is of a node component, by the
+    /// user that it is about, and not by the one that asked for it.
     pub(super) async fn get(
         &self,
         name: &str,

@@ -33,7 +33,7 @@ const FOLLOWED: Duration = Duration::from_secs(2);
 /// How long a background list may take.
 const FILL: Duration = Duration::from_secs(30);
 
-/// What was asked of whom in the last hour.
+/// The questions about each user in the last hour.
 #[derive(Debug)]
 pub(in crate::proxy) struct LearntKinds(Cache<Arc<str>, Arc<LearntUser>>);
 
@@ -143,7 +143,7 @@ impl Proxy {
     /// Lists what a caller has just read upstream for the view that serves it offline: all of the collection in its scope, if
     /// it may list that. A view that it has filled before follows what has changed since, or was deleted.
     ///
-    /// Returns the credential that is delegated to it: what was there when the client read, or was gone, may be on its way still.
+    /// Returns the delegation of the credential for it: events of what the client has read may still be on their way.
     async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) -> Option<Delegation> {
         let request = request.unselected_list()?;
         let permit = self.permit(caller, component, &request).await?;

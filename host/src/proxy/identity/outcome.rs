@@ -25,8 +25,8 @@ pub(in crate::proxy) struct Outcome {
 
 impl Proxy {
     /// Notes the answer to a read of a cached resource once the API server has said that it serves the resource's group itself,
-    /// which Weir asks once. It is not asked for a refusal of a credential that it has never accepted: whoever sends one could
-    /// name any version of a group.
+    /// which Weir asks once. It is not asked for a refusal of a credential that it has never accepted, because such a
+    /// client could name any version of a group.
     pub(in crate::proxy) fn note_later(self: &Arc<Self>, outcome: &Outcome) {
         let Outcome { component, request, .. } = outcome;
         let is_answered_by_group = |asked: &&ResourceRequest| asked.verb != Verb::Proxy && asked.subresource.is_none();

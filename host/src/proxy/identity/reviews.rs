@@ -292,7 +292,7 @@ mod tests {
         assert!(cache.shares.locked().is_empty());
     }
 
-    /// Errors expire at once: whoever comes next replaces them.
+    /// Errors expire at once: the next request replaces them.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn results_that_are_replaced_at_once_do_not_use_up_the_share_of_their_owner() {
         let cache = Arc::new(ReviewCache::for_reads());

@@ -56,7 +56,7 @@ pub(in crate::proxy) struct CachedRead {
     start: Start,
     /// Whether the view shows what the chain makes that was in force when the request arrived.
     is_in_step: bool,
-    /// Delegates the client's own credential to the view's reflector while the response is open.
+    /// The delegation of the client's own credential to the view's reflector, while the response is open.
     delegation: Option<Delegation>,
 }
 
@@ -138,7 +138,7 @@ pub(in crate::proxy) async fn respond(
         Err(_) => return None,
     };
     Start::of(resource, options, online)?;
-    // Checked first: who may not read opens no view. It also tells whose credential it is, which the keys of the read need.
+    // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of the read.
     let permit = proxy.permit(caller, component, parsed).await?;
     let own = respond_from(proxy, request, &permit, online).await;
     if online || own.is_some() || views.is_refused(&permit) {
@@ -229,8 +229,8 @@ async fn read_view(
     }))
 }
 
-/// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own answer
-/// tells the client best, such as RBAC that does not let the daemon read the resource.
+/// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own response
+/// explains best, such as RBAC that does not let the daemon read the resource.
 async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
     let mut filled = view.subscribe();
     let mut reflector = view.reflector_state();
@@ -263,8 +263,8 @@ async fn is_in_step(proxy: &Proxy, read: &CachedRead, view: &View) -> bool {
     tokio::time::timeout(fresh::FRESH, reached).await.is_ok_and(|reached| reached.is_ok())
 }
 
-/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon:
-/// whoever reads then asks the API server itself.
+/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon,
+/// and the read goes to the API server itself.
 async fn confirmed(proxy: &Proxy, view: &View) -> Option<()> {
     let mut reflector = view.reflector_state();
     let confirmed =

@@ -27,7 +27,7 @@ impl Drain {
         self.timeout
     }
 
-    /// When open requests are given up, for whoever sees that the daemon stops.
+    /// Returns when open requests are given up. The first call starts the timeout.
     pub(in crate::proxy) fn deadline(&self) -> Instant {
         // A timeout of years would be beyond the clock.
         let after = |timeout| Instant::now().checked_add(timeout);

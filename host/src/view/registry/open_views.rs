@@ -239,7 +239,7 @@ impl OpenViews {
     }
 
     /// Closes views until the share of all owners but the daemon and node components is kept: first those that nobody watches,
-    /// then the largest ones of who has most.
+    /// then the largest ones of the owner with most.
     fn close_for_others(&mut self, ledger: &Ledger) {
         let mut is_logged = false;
         while ledger.excess_of_others() > 0 {

@@ -35,7 +35,7 @@ pub struct ReflectorClient {
     pub client: kube::Client,
     /// The connectivity of the same API server. It ends delays as soon as any request succeeds.
     pub connectivity: Connectivity,
-    /// The credential that a client of Weir delegates, if the client sends with one. The reflector pauses while nobody delegates it.
+    /// The delegated credential that the client sends, if any. The reflector pauses while no open request delegates it.
     pub delegated: Option<DelegatedCredential>,
 }
 
@@ -54,8 +54,8 @@ pub struct ResourceReflector {
     /// The highest version for which a BOOKMARK was needed.
     asked_until: u64,
     pub(super) delegated: Option<DelegatedCredential>,
-    /// Whether the objects differ from the API server's, and are to be read anew.
-    pub(super) anew: bool,
+    /// Whether the objects differ from the API server's and must be listed again.
+    pub(super) must_relist: bool,
     /// The last change of the cluster when the present request was sent.
     pub(super) renounced: u64,
 }
@@ -95,7 +95,7 @@ impl ResourceReflector {
             needs_bookmark: false,
             asked_until: 0,
             delegated,
-            anew: false,
+            must_relist: false,
             renounced: 0,
         }
     }
@@ -180,7 +180,7 @@ impl ResourceReflector {
                 }
                 // Another client may delegate one: nothing is wrong with the API server.
                 (Err(RequestError::Withdrawn), current) => current,
-                // Nobody delegates the credential any more.
+                // No open request delegates the credential any more.
                 (Err(_), current) if self.is_paused() => current,
                 // The next source goes on at once, where the store is.
                 (Err(error), current) if self.sources.peer_failed(matches!(error, RequestError::Expired)) => {
@@ -220,19 +220,19 @@ impl ResourceReflector {
         }
     }
 
-    /// Notes a refusal of who reads the store. That of a delegated credential says nothing of another one that its client has; whoever
-    /// may not watch is asked for a list, because what clients get of the store are lists, too.
+    /// Records that the reader of the store was refused. A refused delegated credential says nothing about others of its client. A
+    /// refused watch is followed by a list, because clients read lists from the store, too.
     async fn refused(&self, error: &ReflectorError) {
         if error.is_refusal() {
             match &self.delegated {
                 None => self.store.set_refused(true),
-                // What is refused is noted where the credential is sent.
+                // The client that sends the credential records the refusal.
                 Some(_) => drop(self.newest_version().await),
             }
         }
     }
 
-    /// Whether nobody delegates the credential that the reflector sends with.
+    /// Whether no open request delegates the credential that the reflector sends.
     fn is_paused(&self) -> bool {
         self.delegated.as_ref().is_some_and(|delegated| !delegated.is_delegated())
     }
@@ -247,8 +247,8 @@ impl ResourceReflector {
         started.elapsed()
     }
 
-    /// Resolves when nobody delegates what a watch was sent with; never for a credential of the daemon's own. The watch ends then,
-    /// although another credential of the same client may be delegated: it goes on with that.
+    /// Resolves when no open request delegates the credential of a watch any more; never for the daemon's own. The watch ends then and
+    /// is sent again, with another credential of the same client if there is one.
     async fn withdrawn(&self, sent: Option<&HeaderValue>) {
         match self.delegated.as_ref().zip(sent) {
             Some((delegated, sent)) => delegated.until_withdrawn(sent).await,
@@ -256,14 +256,14 @@ impl ResourceReflector {
         }
     }
 
-    /// Whether whoever has delegated what a request was sent with has left; `None` if nobody delegated anything.
+    /// Whether no open request delegates the credential that a request was sent with any more. `None`: it was sent without one.
     fn is_withdrawn(&self, sent: Option<&HeaderValue>) -> bool {
         self.delegated.as_ref().is_some_and(|delegated| sent.is_none_or(|sent| delegated.is_withdrawn(sent)))
     }
 
     fn select_source(&mut self) {
         let before = self.store.peer();
-        let is_own = self.anew || self.store.bytes() > MAX_OF_PEER;
+        let is_own = self.must_relist || self.store.bytes() > MAX_OF_PEER;
         let peer = self.sources.select(is_own, self.store.snapshot().version);
         if before != peer {
             let source = peer.as_deref().unwrap_or("the API server");

@@ -1,4 +1,4 @@
-//! A reflector whose store differs from the API server: it leaves the source, and reads all objects anew.
+//! A reflector whose store differs from the API server leaves the source and lists all objects again.
 
 use std::sync::Arc;
 
@@ -33,22 +33,22 @@ impl ResourceReflector {
         }
     }
 
-    /// Leaves the source of objects that differ from the API server's, and returns whether they are to be read anew.
+    /// Leaves the source of objects that differ from the API server's. Returns whether to list them again.
     pub(super) fn heed_doubt(&mut self) -> bool {
         self.renounced = self.store.trust().renounced();
         let is_distrusted = self.sources.is_distrusted();
         let doubt = self.store.trust().doubted().or(is_distrusted.then_some(Doubt::Stale));
-        if let Some(doubt) = doubt.filter(|_| !self.anew) {
+        if let Some(doubt) = doubt.filter(|_| !self.must_relist) {
             self.sources.blame(doubt, self.timing.peer_rest);
             self.store.set_foreign();
-            self.anew = true;
+            self.must_relist = true;
         }
-        self.anew
+        self.must_relist
     }
 
     /// Notes that a list is in the store.
     pub(super) fn settle(&mut self) {
-        if std::mem::take(&mut self.anew) {
+        if std::mem::take(&mut self.must_relist) {
             self.sources.settle();
             self.store.settle(self.renounced);
         }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::compare::Difference;
 
-/// Whether the objects of a store may be served, and whether they are to be read anew.
+/// Whether the objects of a store may be served, and whether they must be listed again.
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     /// The API server has answered 401 or 403, and nothing else since.
@@ -26,9 +26,9 @@ pub(crate) enum Continuity {
     /// It was, and the connection has held since.
     #[default]
     Known,
-    /// A connection was lost, and there was one again at once. The API server's newest version tells.
+    /// A connection was lost, and there was one again at once. The API server's newest version decides.
     Lost,
-    /// The objects come from disk, or the API server was away. A list of names, uids and versions tells.
+    /// The objects come from disk, or the API server was away. A list of names, uids and versions decides.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ impl Question {
     }
 }
 
-/// Why the objects are to be read anew.
+/// Why the objects must be listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// The source is behind, or nothing is certain of it.
@@ -82,7 +82,7 @@ impl Trust {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// Wants the objects to be read anew, all of them, from the API server.
+    /// Requests that all objects be listed again from the API server.
     pub(crate) fn doubt(&self, doubt: Doubt) {
         self.doubt.send_if_modified(|present| {
             let is_new = present.is_none();
@@ -106,7 +106,7 @@ impl Trust {
         *self.doubt.borrow()
     }
 
-    /// Notes that the objects were read anew, by a request that was sent after this change of the cluster and before the next one.
+    /// Records that the objects were listed again, by a request sent after this change of the cluster and before the next one.
     pub(crate) fn settle(&self, renounced: u64) {
         self.doubt.send_if_modified(|doubt| self.renounced() == renounced && doubt.take().is_some());
     }
@@ -130,7 +130,7 @@ impl Trust {
         });
     }
 
-    /// Tells each time that the history comes into question.
+    /// Returns a receiver that is notified each time the history comes into question.
     pub(crate) fn questions(&self) -> Questions {
         Questions(self.question.subscribe())
     }
@@ -172,7 +172,7 @@ impl Trust {
         }
     }
 
-    /// Resolves when the objects are to be read anew. Cancel safe.
+    /// Resolves when the objects must be listed again. Cancel safe.
     pub(crate) async fn until_doubted(&self) {
         // The sender lives as long as `self`.
         let _ = self.doubt.subscribe().wait_for(Option::is_some).await;
@@ -204,12 +204,12 @@ mod tests {
     fn an_answer_settles_no_question_that_came_after_it_was_asked_for() {
         let trust = Trust::default();
         let mut questions = trust.questions();
-        let mut is_told = || questions.0.has_changed().unwrap() && questions.0.borrow_and_update().number > 0;
+        let mut is_notified = || questions.0.has_changed().unwrap() && questions.0.borrow_and_update().number > 0;
         trust.question(Continuity::Unknown);
-        assert!(is_told());
+        assert!(is_notified());
         let asked = trust.asked();
         trust.question(Continuity::Lost);
-        assert!(is_told(), "each lost connection is told of");
+        assert!(is_notified(), "each lost connection is a question");
         trust.answer(asked);
         assert_eq!(trust.continuity(), Continuity::Unknown);
         trust.answer(trust.asked());

@@ -174,8 +174,8 @@ impl DiskCache {
         .await;
     }
 
-    /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored. The beginning of
-    /// the name says whom the value serves, and with that what gives way to what: `client/OWNER/`, `document/`, `node/`,
+    /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored. The prefix of
+    /// the name is the class of the value, and decides which values are evicted first: `client/OWNER/`, `document/`, `node/`,
     /// and anything else is the daemon's own. A value is dropped where too many bytes wait for a disk that cannot be written.
     pub async fn put(self: &Arc<Self>, name: &str, value: CachedValue, confidential: bool) {
         if self.put_later(name, value, confidential) {
@@ -206,7 +206,7 @@ impl DiskCache {
         self.read(name).await.ok().flatten()
     }
 
-    /// The same, for those to whom it makes a difference whether there is no value, or nothing can be read.
+    /// Reads a value, and distinguishes a missing one from an unusable file.
     ///
     /// # Errors
     /// The file cannot be used at present. The reason was reported.
@@ -397,7 +397,7 @@ impl DiskCache {
     fn with_state<T>(&self, state: &mut DiskState, operation: impl FnOnce(&mut DiskState) -> T) -> T {
         let result = operation(state);
         self.reading.on_disk.update(state);
-        self.tell_foreign(state);
+        self.report_foreign(state);
         result
     }
 

@@ -19,7 +19,7 @@ use crate::cache::ResourceStore;
 /// How often expired values are removed.
 pub(super) const SWEEP: Duration = Duration::from_secs(60);
 
-/// How often the file is written anew at most because it is not at its path.
+/// The minimum time between two rewrites of a file that is not at its path.
 const REWRITE: Duration = Duration::from_secs(60);
 
 /// A store that is kept on disk.
@@ -81,7 +81,7 @@ impl DiskState {
         due.unwrap_or_else(|| self.retry_at())
     }
 
-    /// Writes the file anew if it was deleted or replaced while it is open: commits would go to a file that no start finds.
+    /// Rewrites the file if it was deleted or replaced while it is open: commits would go to a file that no start finds.
     fn keep_file(&mut self, database: &mut Database) {
         let recently = self.rewritten.is_some_and(|at| at.elapsed() < REWRITE);
         if recently || !database.is_moved_from(&self.config.path) {
@@ -90,7 +90,7 @@ impl DiskState {
         self.rewritten = Some(Instant::now());
         let (file, error) = (self.config.file_name(), DiskError::Moved);
         self.metrics.error(error.reason());
-        tracing::warn!(file, %error, "watch cache on disk is written anew in full");
+        tracing::warn!(file, %error, "watch cache on disk is rewritten in full");
         match recovery::rewrite(&self.config, &self.metrics, self.confirmed.as_deref(), database) {
             Ok(rewritten) => {
                 self.reading.read_from(&rewritten);

@@ -126,7 +126,7 @@ impl DiskState {
         Ok(())
     }
 
-    /// Takes the values that came since the last commit, and tells those that come from now on what is on disk.
+    /// Takes the values that came since the last commit. Later ones know from now on what is on disk.
     fn gather_waiting(&self, index: &ValueIndex, writing: &WaitingValues) -> WaitingValues {
         let mut waiting = lock(&self.reading.waiting);
         waiting.note_names(index.names(), writing);

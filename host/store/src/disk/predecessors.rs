@@ -45,7 +45,7 @@ pub(super) fn pending(config: &DiskConfig, own: Option<&Database>) -> Vec<Predec
     pending.collect()
 }
 
-/// Whether a file tells nothing of a cluster.
+/// Whether a file has no content of a cluster.
 fn has_nothing(database: &Database) -> bool {
     database.stores().is_ok_and(|stores| stores.is_empty()) && database.values(0).is_ok_and(|values| values.is_empty())
 }

@@ -55,7 +55,7 @@ pub(super) fn open(
     if is_unused(&database)?
         && let Some(back) = fitting(config, metrics, cluster)
     {
-        // Whoever created the file came no further.
+        // The process that created the file wrote no content.
         database.close();
         std::fs::rename(&back, &config.path)?;
         tracing::info!(file = %back.display(), "a watch cache that was set aside fits, and is used again");
@@ -185,7 +185,7 @@ fn fitting(config: &DiskConfig, metrics: &Arc<DiskMetrics>, cluster: Option<&str
     Aside::of(&config.path).candidates(cluster.is_some()).find(fits)
 }
 
-/// Whether a file has nothing that an API server has told: no objects, and no values but the daemon's own.
+/// Whether a file has nothing from an API server: no objects, and no values but the daemon's own.
 fn is_empty(config: &DiskConfig, metrics: &Arc<DiskMetrics>) -> bool {
     let is_own = |(name, _, _): &(String, u64, Vec<u8>)| ValueClass::of(name) == ValueClass::Own;
     let is_empty = |database: &Database| {
@@ -247,7 +247,7 @@ pub(super) fn replace(
     Ok(opened)
 }
 
-/// Writes the open file, which is not at its path any more, anew in full. What is in its place is set aside.
+/// Rewrites the open file, which is not at its path any more, in full. A file in its place is set aside.
 pub(super) fn rewrite(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,

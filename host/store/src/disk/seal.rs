@@ -30,7 +30,7 @@ const MAX_BLOB: usize = 64 << 20;
 pub(super) struct CacheKey {
     key: LessSafeKey,
     random: SystemRandom,
-    /// Distinguishes keys, and tells nothing about this one.
+    /// Distinguishes keys, and reveals nothing about this one.
     pub(super) id: String,
 }
 

@@ -140,7 +140,7 @@ async fn a_client_that_is_cut_off_amid_the_present_state_has_got_everything_up_t
 async fn a_client_that_is_ahead_of_a_quiet_view_learns_of_changed_outcomes() {
     let (fixture, script, hidden) = cached().await;
     informer_list(&fixture).await;
-    // Other resources change. The latest list has a version that no event of this resource tells.
+    // Other resources change. The latest list has a version that no event of this resource has.
     fixture.server.store().advance();
     let (_, list) = fixture.json(SERVICES).await;
     let mut events = informer_watch(&fixture, version(&list)).await;
@@ -180,7 +180,7 @@ async fn what_a_list_has_shown_ahead_of_the_view_is_hidden_by_a_later_chain() {
     assert_eq!(names(&list), ["a", "c", "new"]);
     hidden.lock().unwrap().push("NodePort".to_owned());
     script.change();
-    // The last service tells that the view has filtered its objects again.
+    // The last service shows that the view has filtered its objects again.
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
     while !names(&fixture.json(&format!("{SERVICES}?resourceVersion=0")).await.1).is_empty() {}

@@ -139,7 +139,7 @@ fn what_is_whole_of_a_damaged_file_is_taken_over_also_after_a_full_disk() {
     let file = folder.path().join("cache/watch-cache.redb");
     start(&folder, "edge-a").with_database(|_, database| database.write(|batch| batch.put_store(7, b"damaged")));
     let bytes = std::fs::read(&file).unwrap();
-    // A page that nothing but the checksums of all pages tells of.
+    // A page whose damage only the checksums of all pages show.
     let flipped = (0..bytes.len()).step_by(512).find_map(|at| {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
@@ -222,7 +222,7 @@ async fn what_was_set_aside_goes_after_a_day_online() {
     let mut state = start(&folder, "localhost");
     state.confirmed = Some("one".to_owned());
     tend(&mut state, 23).await;
-    assert!(place(&folder, "node").exists(), "it is counted anew");
+    assert!(place(&folder, "node").exists(), "the count starts again");
     drop(state);
     let mut state = start(&folder, "localhost");
     state.confirmed = Some("one".to_owned());
