@@ -22,7 +22,7 @@ const SHOWN: usize = 63;
 pub enum NodeState {
     /// It has not been read yet.
     Pending,
-    /// The same, and no API server answers: it may take long.
+    /// It has not been read yet, and no API server answers: it may take long.
     Away,
     /// What it says, or last said; nothing if there was no such Node.
     Known(NodeFacts),

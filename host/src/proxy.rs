@@ -49,7 +49,7 @@ use self::failure_log::FailureLog;
 pub(crate) use self::failure_log::FailureStatus;
 use self::identity::acceptance::Acceptances;
 use self::identity::grants::Grants;
-use self::identity::kinds::LearntKinds;
+use self::identity::kinds::KindReviews;
 use self::identity::reviews::ReviewCache;
 use self::in_flight::InFlight;
 pub use self::metrics::ProxyMetrics;
@@ -159,7 +159,7 @@ pub struct Proxy {
     /// The permissions for the time without an API server.
     grants: Grants,
     /// What was asked about the permissions of clients.
-    learnt_kinds: LearntKinds,
+    kind_reviews: KindReviews,
     reviews: ReviewCache,
     /// Whether clients may read what views serve.
     read_reviews: ReviewCache,
@@ -231,7 +231,7 @@ impl Proxy {
             node_service_accounts: config.node_service_accounts,
             accepted: Acceptances::default(),
             grants: Grants::new(disk.clone(), outage.clone()),
-            learnt_kinds: LearntKinds::default(),
+            kind_reviews: KindReviews::default(),
             reviews: ReviewCache::for_certificates(),
             read_reviews: ReviewCache::for_reads(),
             views,

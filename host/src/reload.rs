@@ -11,7 +11,7 @@ mod last_good;
 mod metrics;
 mod partial;
 mod prepare;
-mod proving;
+mod rollback;
 mod selection;
 mod served_rules;
 mod source;
@@ -79,7 +79,7 @@ pub struct Reloader {
 #[derive(Default)]
 struct Kept {
     /// The last set that no trial has taken back. Its configuration is on disk.
-    proven: Option<LoadedSet>,
+    passed: Option<LoadedSet>,
     /// What holds while a configuration is refused.
     held: Held,
     rules: Option<ServedRules>,
@@ -264,8 +264,8 @@ impl Reloader {
             self.pend(&here, &[]).await;
         }
         let mut reusable = before.as_deref().map(|set| set.filters().to_vec()).unwrap_or_default();
-        // Those of the last proven set return with all that they have learned.
-        reusable.extend(kept.proven.iter().flat_map(|proven| proven.filters.iter().cloned()));
+        // The filters of the last set that has passed return with all their traces.
+        reusable.extend(kept.passed.iter().flat_map(|passed| passed.filters.iter().cloned()));
         reusable.extend(kept.held.filters.iter().flatten().cloned());
         let (filters, errors, may_pass) = self.load_all(&here, &reusable, configuration.is_from_disk()).await;
         if !errors.is_empty() {

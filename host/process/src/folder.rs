@@ -1,4 +1,4 @@
-//! The files of one folder: what they contain, and whether somebody is writing them. All of it runs in the folder's own lane
+//! The files of one folder: what they contain, and whether somebody is writing them. All of it runs in the folder's own queue
 //! ([`crate::files`]), since each call may hang.
 //!
 //! A file counts when it is complete: closed after a write, renamed into place, or unchanged for a while where there are no events.

@@ -97,7 +97,7 @@ impl FromIterator<(Arc<str>, OverlaidPod)> for Overlay {
 }
 
 impl Overlay {
-    /// The same, with nodes whose other pods are not ready.
+    /// Adds nodes whose other pods are not ready.
     pub(super) fn with_silent(self, silent: BTreeSet<Arc<str>>) -> Self {
         Self { silent, ..self }
     }

@@ -127,7 +127,7 @@ impl Proxy {
         self.respond_cached_or_upstream(request, context, peer, started, cacheable.as_ref()).await
     }
 
-    /// The same. A view may answer what is `cacheable`.
+    /// Responds from a view if the request is `cacheable`, else with what an API server sends.
     async fn respond_cached_or_upstream(
         self: &Arc<Self>,
         request: http::Request<Incoming>,

@@ -186,7 +186,7 @@ impl LastGood {
         self.valid(self.newest().await?, reason)
     }
 
-    /// The same, if it names a set; otherwise that of another source.
+    /// The last good configuration if it names a set; otherwise that of another source.
     pub(super) async fn read_of_any(&self, reason: &str) -> Option<SourcedConfiguration> {
         let names_set = |found: &SourcedConfiguration| found.absent.is_none();
         if let Some(own) = self.read(reason).await.filter(names_set) {

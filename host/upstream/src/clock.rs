@@ -19,7 +19,7 @@ use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
-pub(crate) use self::known_time::Heard;
+pub(crate) use self::known_time::TimeReport;
 use self::known_time::{KnownTime, Moment};
 
 /// The process has one clock, as the machine has.
@@ -73,8 +73,8 @@ pub(crate) fn needs_certificate(time: SystemTime) -> bool {
 }
 
 /// Takes the time that a server reported to a probe. `is_certified`: its certificate is valid then.
-pub(crate) fn hear(time: SystemTime, server: &Arc<str>, is_certified: bool) -> Heard {
-    with_known(|known| known.hear(time, server, is_certified, moment()))
+pub(crate) fn report(time: SystemTime, server: &Arc<str>, is_certified: bool) -> TimeReport {
+    with_known(|known| known.report(time, server, is_certified, moment()))
 }
 
 /// Whether two times agree within the precision of a `Date` header.
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(despite_file(&rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)), None);
 
         let server: Arc<str> = "server".into();
-        assert_eq!(hear(before + 10 * year, &server, true), Heard::Believed);
+        assert_eq!(report(before + 10 * year, &server, true), TimeReport::Accepted);
         assert!(now() >= before + 10 * year && agreed().is_none(), "one response reported it");
         assert_eq!(despite_file(&expired(soon)), None, "a server says so");
         assert_eq!(date(&HeaderMap::from_iter([(header::DATE, "soon".parse().unwrap())])), None);

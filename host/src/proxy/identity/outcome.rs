@@ -55,13 +55,13 @@ impl Proxy {
         });
     }
 
-    /// Forgets what is in memory of credentials, permissions and responses when what was known turns out to be of another cluster.
-    /// On disk that is set aside.
+    /// Forgets credentials, permissions and responses in memory when they turn out to be of another cluster. Those on disk are set
+    /// aside.
     pub(crate) fn forget_other_clusters(self: &Arc<Self>, cluster: &ClusterWatch) {
         let (proxy, mut changes) = (self.clone(), cluster.changes());
         self.tasks.spawn_until_stop(async move {
             while changes.changed().await.is_ok() {
-                // Rows first: what is learnt from now on is written, because nothing of it is there.
+                // Rows first: permissions that come from now on are written, because no row has them.
                 proxy.grants.forget();
                 proxy.accepted.forget();
                 proxy.reviews.forget();
@@ -131,7 +131,7 @@ impl Proxy {
                         proxy.note_permission(caller, &asked, true).await;
                     }
                 }
-                proxy.learn_kinds(caller, component, request).await;
+                proxy.review_kinds(caller, component, request).await;
             });
         }
     }

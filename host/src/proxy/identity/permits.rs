@@ -9,8 +9,8 @@ use crate::proxy::respond::StatusError;
 use crate::view::Permit;
 
 impl Proxy {
-    /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. Who may
-    /// not read opens no view.
+    /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. A client
+    /// without permission opens no view.
     pub(in crate::proxy) async fn permit(
         &self,
         caller: &Caller,
@@ -20,7 +20,7 @@ impl Proxy {
         self.reviewed(caller, component, request).await.ok().flatten()
     }
 
-    /// The same, with the reason why there was no review.
+    /// Reviews a read as [`Proxy::permit`] does, and returns why there was no review.
     ///
     /// # Errors
     /// The API server gives no answer.

@@ -183,8 +183,8 @@ impl DiskCache {
         }
     }
 
-    /// The same, without waiting: values of one name are written in the order of the calls. Returns whether so much waits
-    /// that the caller may as well wait for a commit.
+    /// Stores a value as [`Self::put`] does, without waiting: values of one name are written in the order of the calls. Returns
+    /// whether so much waits that the caller may as well wait for a commit.
     pub fn put_later(&self, name: &str, value: CachedValue, confidential: bool) -> bool {
         value.bytes.len() <= MAX_VALUE && self.set(name, Some(PendingValue { value, confidential }))
     }

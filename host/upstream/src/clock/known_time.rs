@@ -23,9 +23,9 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(super) struct KnownTime {
     /// Of a former process.
     restored: Option<Running>,
-    reported: Option<Believed>,
+    reported: Option<AcceptedTime>,
     /// Reported times that are not accepted yet.
-    claims: Vec<Claim>,
+    pending: Vec<PendingTime>,
     asked: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ struct Running {
 }
 
 #[derive(Debug)]
-struct Believed {
+struct AcceptedTime {
     time: Running,
     /// The server that reported it first, and when.
     server: Arc<str>,
@@ -54,22 +54,22 @@ struct Believed {
 }
 
 #[derive(Debug)]
-struct Claim {
+struct PendingTime {
     time: Running,
     server: Arc<str>,
 }
 
 /// The result of a time that a server reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum TimeReport {
     /// It is the known time.
-    Same,
+    Known,
     /// It is accepted.
-    Believed,
+    Accepted,
     /// It waits for a second witness.
-    Claimed,
+    Pending,
     /// It waits for a second witness, and this server has reported it before.
-    ClaimedAgain,
+    PendingAgain,
 }
 
 impl KnownTime {
@@ -96,8 +96,8 @@ impl KnownTime {
     /// Whether a server is to be asked now. The caller asks one.
     pub(super) fn is_due(&mut self, now: Moment) -> bool {
         let interval = match &self.reported {
-            None if self.claims.is_empty() => RETRY,
-            Some(reported) if reported.is_agreed && self.claims.is_empty() => INTERVAL,
+            None if self.pending.is_empty() => RETRY,
+            Some(reported) if reported.is_agreed && self.pending.is_empty() => INTERVAL,
             _ => APART,
         };
         let is_due = self.asked.is_none_or(|asked| now.since(asked) >= interval);
@@ -114,31 +114,37 @@ impl KnownTime {
     }
 
     /// Takes a time that a server reported. `is_certified`: its certificate is valid then.
-    pub(super) fn hear(&mut self, time: SystemTime, server: &Arc<str>, is_certified: bool, now: Moment) -> Heard {
+    pub(super) fn report(
+        &mut self,
+        time: SystemTime,
+        server: &Arc<str>,
+        is_certified: bool,
+        now: Moment,
+    ) -> TimeReport {
         let running = Running { time, at: now.instant };
         if let Some(known) = self.reported.as_mut().filter(|known| agree(known.time.now(now), time)) {
             known.is_agreed |= known.server != *server || now.since(known.since) >= APART || agree(now.machine, time);
             known.time = running;
-            self.claims.retain(|claim| claim.server != *server);
-            return Heard::Same;
+            self.pending.retain(|entry| entry.server != *server);
+            return TimeReport::Known;
         }
         let is_not_before = self.is_not_before(time, now);
-        let is_second = self.claims.iter().any(|claim| {
-            let is_other = claim.server != *server || now.since(claim.time.at) >= APART;
-            is_other && agree(claim.time.now(now), time)
+        let is_second = self.pending.iter().any(|entry| {
+            let is_other = entry.server != *server || now.since(entry.time.at) >= APART;
+            is_other && agree(entry.time.now(now), time)
         });
         let is_agreed = is_second || (is_not_before && agree(now.machine, time));
         if is_agreed || (is_certified && is_not_before) {
-            self.claims.clear();
-            self.reported = Some(Believed { time: running, server: server.clone(), since: now.instant, is_agreed });
-            return Heard::Believed;
+            self.pending.clear();
+            self.reported = Some(AcceptedTime { time: running, server: server.clone(), since: now.instant, is_agreed });
+            return TimeReport::Accepted;
         }
-        if self.claims.iter().any(|claim| claim.server == *server && agree(claim.time.now(now), time)) {
-            return Heard::ClaimedAgain;
+        if self.pending.iter().any(|entry| entry.server == *server && agree(entry.time.now(now), time)) {
+            return TimeReport::PendingAgain;
         }
-        self.claims.retain(|claim| claim.server != *server);
-        self.claims.push(Claim { time: running, server: server.clone() });
-        Heard::Claimed
+        self.pending.retain(|entry| entry.server != *server);
+        self.pending.push(PendingTime { time: running, server: server.clone() });
+        TimeReport::Pending
     }
 
     fn is_not_before(&self, time: SystemTime, now: Moment) -> bool {
@@ -195,10 +201,10 @@ mod tests {
             Moment { instant: self.start + self.passed, machine: self.machine + self.passed }
         }
 
-        fn hear(&mut self, server: u8, ahead: Duration, is_certified: bool) -> Heard {
+        fn report(&mut self, server: u8, ahead: Duration, is_certified: bool) -> TimeReport {
             let server = if server == 1 { self.one.clone() } else { self.two.clone() };
             let time = right() + self.passed + ahead;
-            self.known.hear(time, &server, is_certified, self.now())
+            self.known.report(time, &server, is_certified, self.now())
         }
 
         fn reported_ahead(&self) -> Option<Duration> {
@@ -210,10 +216,10 @@ mod tests {
     fn a_machine_in_1970_believes_the_first_server_with_a_certificate_of_that_time() {
         let mut world = World::new(SystemTime::UNIX_EPOCH);
         assert!(world.known.needs_certificate(right(), world.now()));
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Accepted);
         assert_eq!((world.reported_ahead(), world.known.agreed(world.now())), (Some(Duration::ZERO), None));
         world.passed += APART;
-        assert_eq!(world.hear(1, SECOND, true), Heard::Same);
+        assert_eq!(world.report(1, SECOND, true), TimeReport::Known);
         assert!(world.known.agreed(world.now()).is_some(), "minutes later it says the same");
     }
 
@@ -221,7 +227,7 @@ mod tests {
     fn a_time_that_the_machine_confirms_is_agreed_at_once_and_needs_no_certificate() {
         let mut world = World::new(right());
         assert!(!world.known.needs_certificate(right(), world.now()));
-        assert_eq!(world.hear(1, Duration::ZERO, false), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, false), TimeReport::Accepted);
         assert!(world.known.agreed(world.now()).is_some());
     }
 
@@ -229,14 +235,14 @@ mod tests {
     fn a_time_outside_the_certificate_needs_a_second_witness() {
         for second in [1, 2] {
             let mut world = World::new(right());
-            world.hear(1, Duration::ZERO, true);
-            assert_eq!(world.hear(1, 73 * YEAR, false), Heard::Claimed);
-            assert_eq!(world.hear(1, 73 * YEAR, false), Heard::ClaimedAgain, "it is the same witness");
+            world.report(1, Duration::ZERO, true);
+            assert_eq!(world.report(1, 73 * YEAR, false), TimeReport::Pending);
+            assert_eq!(world.report(1, 73 * YEAR, false), TimeReport::PendingAgain, "it is the same witness");
             assert_eq!(world.reported_ahead(), Some(Duration::ZERO));
             if second == 1 {
                 world.passed += APART;
             }
-            assert_eq!(world.hear(second, 73 * YEAR, false), Heard::Believed);
+            assert_eq!(world.report(second, 73 * YEAR, false), TimeReport::Accepted);
             assert_eq!(world.reported_ahead(), Some(73 * YEAR));
             assert!(world.known.agreed(world.now()).is_some());
         }
@@ -245,14 +251,14 @@ mod tests {
     #[test]
     fn a_single_answer_forwards_is_believed_within_the_certificate_and_taken_back_by_two() {
         let mut world = World::new(right());
-        world.hear(1, Duration::ZERO, true);
+        world.report(1, Duration::ZERO, true);
         world.passed += APART;
-        assert_eq!(world.hear(1, YEAR, true), Heard::Believed);
+        assert_eq!(world.report(1, YEAR, true), TimeReport::Accepted);
         assert_eq!(world.known.agreed(world.now()), None, "nothing is deleted by it");
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed, "backwards");
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Pending, "backwards");
         assert_eq!(world.reported_ahead(), Some(YEAR));
         world.passed += APART;
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Accepted);
         assert_eq!(world.reported_ahead(), Some(Duration::ZERO));
     }
 
@@ -260,8 +266,8 @@ mod tests {
     fn a_time_before_that_of_the_file_needs_a_second_witness() {
         let mut world = World::new(right());
         world.known.restore(right() + 73 * YEAR, world.now());
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed);
-        assert_eq!(world.hear(2, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Pending);
+        assert_eq!(world.report(2, Duration::ZERO, true), TimeReport::Accepted);
         assert_eq!(world.known.time(world.now()), Some(right()));
     }
 
@@ -269,10 +275,10 @@ mod tests {
     fn a_server_whose_clock_is_wrong_does_not_stop_the_others() {
         let mut world = World::new(SystemTime::UNIX_EPOCH);
         world.known.restore(right() + YEAR, world.now());
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed);
-        assert_eq!(world.hear(2, SECOND * 3600, true), Heard::Claimed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Pending);
+        assert_eq!(world.report(2, SECOND * 3600, true), TimeReport::Pending);
         world.passed += APART;
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Accepted);
     }
 
     #[test]
@@ -288,12 +294,12 @@ mod tests {
             world.passed - before
         };
         assert_eq!(next(&mut world), RETRY);
-        world.hear(1, Duration::ZERO, true);
+        world.report(1, Duration::ZERO, true);
         assert_eq!(next(&mut world), APART);
         world.passed += APART;
-        world.hear(1, Duration::ZERO, true);
+        world.report(1, Duration::ZERO, true);
         assert_eq!(next(&mut world), INTERVAL);
-        world.hear(1, YEAR, false);
+        world.report(1, YEAR, false);
         assert_eq!(next(&mut world), APART);
     }
 }

@@ -174,7 +174,7 @@ impl Upstream {
         let limit = if server.relay.is_some() { RELAYED_PROBE_TIMEOUT } else { PROBE_TIMEOUT };
         let mut result = timeout(limit, self.probe(index)).await;
         if let Ok(Err(error)) = &result
-            && self.learn_time(index, error).await
+            && self.ask_time_despite_certificate(index, error).await
         {
             result = timeout(limit, self.probe(index)).await;
         }

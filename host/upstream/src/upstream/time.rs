@@ -15,7 +15,7 @@ use rustls::pki_types::UnixTime;
 use tokio::time::timeout;
 
 use super::{ServerRole, Upstream};
-use crate::clock::{self, Heard};
+use crate::clock::{self, TimeReport};
 use crate::error::certificate_error;
 use crate::h2_pool::send_unpooled;
 use crate::request::no_request_body;
@@ -57,19 +57,19 @@ impl Upstream {
         let Some(server) = self.servers.get(index).filter(|_| self.role == ServerRole::ApiServer) else { return };
         let is_certified = clock::needs_certificate(reported) && self.is_certified(index, server, reported).await;
         let time = jiff::Timestamp::try_from(reported).unwrap_or(jiff::Timestamp::MAX);
-        match clock::hear(reported, &server.address.name(), is_certified) {
-            Heard::Believed => tracing::info!(server = %server.name, %time, "the API server reported the time"),
-            Heard::Claimed => tracing::warn!(
+        match clock::report(reported, &server.address.name(), is_certified) {
+            TimeReport::Accepted => tracing::info!(server = %server.name, %time, "the API server reported the time"),
+            TimeReport::Pending => tracing::warn!(
                 server = %server.name, %time,
                 "the API server reports a time outside the validity of its certificate, or before the known time: it counts once \
                  another server, or this one minutes later, reports the same"
             ),
-            Heard::Same | Heard::ClaimedAgain => {}
+            TimeReport::Known | TimeReport::PendingAgain => {}
         }
     }
 
     /// Asks a server whose certificate seems to be out of time. Returns whether it reported the time. Cancel safe.
-    pub(super) async fn learn_time(&self, index: usize, error: &UpstreamError) -> bool {
+    pub(super) async fn ask_time_despite_certificate(&self, index: usize, error: &UpstreamError) -> bool {
         let Some(server) = self.servers.get(index).filter(|_| self.role == ServerRole::ApiServer) else { return false };
         let Some(mut limit) = certificate_error(error).and_then(out_of_time) else { return false };
         if !server.may_ask_time(INTERVAL) {
