@@ -99,7 +99,8 @@ impl ApiServers {
     /// Sets up the connections, their probes, and the renewal of credentials, and follows what the names of the servers mean.
     ///
     /// # Errors
-    /// A certificate or another part of the credential is not usable, and no earlier start has saved the addresses of the servers.
+    /// A certificate or another part of the credential is not usable, and no earlier start has saved the addresses of the
+    /// servers.
     pub(crate) fn connect(
         self,
         config: &ServeConfig,

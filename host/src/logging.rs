@@ -86,8 +86,8 @@ pub(crate) fn log_for_people(verbosity: u8, repeated: Repeated) {
     };
 }
 
-/// Sends the log of this process to stderr, and its spans to where traces go. A thread writes the lines, so that no
-/// task waits for a reader of the pipe that does not read. Lines beyond [`MAX_WAITING`] are lost then. Dropping the guard writes the
+/// Sends the log of this process to stderr, and its spans to where traces go. A thread writes the lines, so that no task waits
+/// for a reader of the pipe that does not read. Lines beyond [`MAX_WAITING`] are lost then. Dropping the guard writes the
 /// waiting lines, for at most a second.
 pub(crate) fn log_to_stderr(config: LogConfig, traces: &Traces) -> WorkerGuard {
     let others = match config.verbosity {

@@ -1,8 +1,8 @@
 //! The files of one folder: what they contain, and whether somebody is writing them. All of it runs in the folder's own queue
 //! ([`crate::files`]), since each call may hang.
 //!
-//! A file counts when it is complete: closed after a write, renamed into place, or unchanged for a while where there are no events.
-//! Events come from inotify on each folder of the path, because replacing a link or a folder replaces the file.
+//! A file counts when it is complete: closed after a write, renamed into place, or unchanged for a while where there are no
+//! events. Events come from inotify on each folder of the path, because replacing a link or a folder replaces the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -113,8 +113,8 @@ impl Folder {
         }
     }
 
-    /// Looks at all files. `is_thorough` compares the content also of files that look unchanged. Returns also whether every change
-    /// from now on causes an event.
+    /// Looks at all files. `is_thorough` compares the content also of files that look unchanged. Also returns whether every
+    /// change from now on causes an event.
     pub(crate) fn look(&mut self, files: &[File], is_thorough: bool) -> (Vec<(PathBuf, Look)>, bool) {
         self.sights.retain(|path, _| files.iter().any(|(followed, _)| followed == path));
         let (trails, has_events) = self.follow(files);

@@ -125,9 +125,9 @@ impl WatchedFiles {
         self.shared.wake.notify_one();
     }
 
-    /// Reads a file of at most `limit` bytes at once, and follows it. The owner then has this content. Without an event
-    /// of a writer, the file is read as it is: for a start that cannot wait, and for formats that show whether they are complete. If a
-    /// writer was active, the file changes when it ends.
+    /// Reads a file of at most `limit` bytes at once, and follows it. The owner then has this content. Without an event of a
+    /// writer, the file is read as it is: for a start that cannot wait, and for formats that show whether they are complete. If
+    /// a writer was active, the file changes when it ends.
     ///
     /// # Errors
     /// Those of [`files::read`]. [`io::ErrorKind::ResourceBusy`] while somebody is writing it.

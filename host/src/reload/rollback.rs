@@ -37,7 +37,8 @@ impl Reloader {
         };
     }
 
-    /// Ends a trial: the set has passed, or the one before it becomes active again. Returns whether that is up to the next attempt.
+    /// Ends a trial: the set has passed, or the one before it becomes active again. Returns whether that is up to the next
+    /// attempt.
     async fn end_trial(&self, end: TrialEnd, kept: &mut Kept) -> bool {
         let Some(Trial { set, .. }) = kept.trial.take() else { return false };
         let error = match end {

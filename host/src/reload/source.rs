@@ -82,8 +82,8 @@ pub(super) async fn read(path: &Path, files: &WatchedFiles) -> Option<SourceStat
     }
 }
 
-/// Reads a manifest file for the first time, after a short wait for a writer. The configuration that was in force before this start
-/// is whole, and need not wait.
+/// Reads a manifest file for the first time, after a short wait for a writer. The configuration that was in force before this
+/// start is whole, and need not wait.
 pub(super) async fn read_first(path: &Path, files: &WatchedFiles, last_good: Option<&LastGood>) -> Option<SourceState> {
     let known = async {
         let text = match last_good {

@@ -1,4 +1,5 @@
-//! Identifies the cluster that answers. Lost connections request another look, and receivers are notified when the cluster has changed.
+//! Identifies the cluster that answers. Lost connections request another look, and receivers are notified when the cluster has
+//! changed.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,10 +1,10 @@
 //! The time of day, as far as Weir knows it.
 //!
-//! Small devices have no clock of their own: after a power cut it may be 1970. The API server reports the time with each response to
-//! a probe of Weir's own. Responses to clients do not count: a client that may use `pods/proxy` chooses their headers. [`known_time`]
-//! decides which times are accepted. The latest one, plus the time since, is a lower bound for [`now`]. A file keeps it across
-//! restarts, because a node may start without the API server. That file alone never makes a certificate expired, and a time from a
-//! single response never deletes anything on disk: see [`agreed`].
+//! Small devices have no clock of their own: after a power cut it may be 1970. The API server reports the time with each
+//! response to a probe of Weir's own. Responses to clients do not count: a client that may use `pods/proxy` chooses their
+//! headers. [`known_time`] decides which times are accepted. The latest one, plus the time since, is a lower bound for [`now`].
+//! A file keeps it across restarts, because a node may start without the API server. That file alone never makes a certificate
+//! expired, and a time from a single response never deletes anything on disk: see [`agreed`].
 //!
 //! The time of the machine's clock is never saved. So a clock that was years ahead does no harm once it is set.
 

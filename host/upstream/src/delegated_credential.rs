@@ -77,8 +77,8 @@ impl DelegatedCredential {
         Delegation { credential: self.clone(), id }
     }
 
-    /// Returns the newest credential that the API server has not refused: an older one may have expired since its request began. If it has
-    /// refused all of them, the one whose refusal is longest ago. `None` while no request is open.
+    /// Returns the newest credential that the API server has not refused: an older one may have expired since its request
+    /// began. If it has refused all of them, the one whose refusal is longest ago. `None` while no request is open.
     #[must_use]
     pub fn newest(&self) -> Option<HeaderValue> {
         let delegations = self.0.borrow();

@@ -16,8 +16,8 @@
 //! dial                                   TCP, or a tunnel
 //! back_off, tasks, server_source         retries; background tasks; the servers and a credential, from files
 //! error                                  errors of requests
-//! clock, connectivity, error_report, gunzip, identity, kubeconfig, delegated_credential, metrics, request, server_status, streams,
-//! unanswered_probes, user_agent, workers                    no dependencies in this crate
+//! clock, connectivity, delegated_credential, error_report, gunzip, identity, kubeconfig, metrics, request, server_status,
+//! streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;

@@ -140,8 +140,8 @@ impl Proxy {
         self.may(caller, &asked).await.unwrap_or(false)
     }
 
-    /// Fills the view that serves offline what a caller has just read upstream: with all of the collection in its scope, if it may
-    /// list that. A view that was filled before follows the changes and deletions since.
+    /// Fills the view that serves offline what a caller has just read upstream: with all of the collection in its scope, if it
+    /// may list that. A view that was filled before follows the changes and deletions since.
     ///
     /// Returns the delegation of the credential for it: events of what the client has read may still be on their way.
     async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) -> Option<Delegation> {

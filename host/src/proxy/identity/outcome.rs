@@ -55,8 +55,8 @@ impl Proxy {
         });
     }
 
-    /// Forgets credentials, permissions and responses in memory when they turn out to be of another cluster. Those on disk are set
-    /// aside.
+    /// Forgets credentials, permissions and responses in memory when they turn out to be of another cluster. Those on disk are
+    /// set aside.
     pub(crate) fn forget_other_clusters(self: &Arc<Self>, cluster: &ClusterWatch) {
         let (proxy, mut changes) = (self.clone(), cluster.changes());
         self.tasks.spawn_until_stop(async move {

@@ -138,7 +138,8 @@ pub(in crate::proxy) async fn respond(
         Err(_) => return None,
     };
     Start::of(resource, options, online)?;
-    // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of the read.
+    // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of
+    // the read.
     let permit = proxy.permit(caller, component, parsed).await?;
     let own = respond_from(proxy, request, &permit, online).await;
     if online || own.is_some() || views.is_refused(&permit) {

@@ -121,9 +121,9 @@ pub(super) fn continuation(stored: &Snapshot, served: &[Fingerprint]) -> Continu
     }
 }
 
-/// Returns a difference that shows that a list at `version` is of another history than the store. If that is in question, only the
-/// versions of listed objects up to the store's version count. Otherwise they may differ for another reason, which the self-check
-/// finds.
+/// Returns a difference that shows that a list at `version` is of another history than the store. If that is in question, only
+/// the versions of listed objects up to the store's version count. Otherwise they may differ for another reason, which the
+/// self-check finds.
 pub(super) fn discontinuity(
     stored: &Snapshot,
     listed: &[Object],

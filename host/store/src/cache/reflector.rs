@@ -220,8 +220,8 @@ impl ResourceReflector {
         }
     }
 
-    /// Records that the reader of the store was refused. A refused delegated credential says nothing about others of its client. A
-    /// refused watch is followed by a list, because clients read lists from the store, too.
+    /// Records that the reader of the store was refused. A refused delegated credential says nothing about others of its
+    /// client. A refused watch is followed by a list, because clients read lists from the store, too.
     async fn refused(&self, error: &ReflectorError) {
         if error.is_refusal() {
             match &self.delegated {
@@ -247,8 +247,8 @@ impl ResourceReflector {
         started.elapsed()
     }
 
-    /// Resolves when no open request delegates the credential of a watch any more; never for the daemon's own. The watch ends then and
-    /// is sent again, with another credential of the same client if there is one.
+    /// Resolves when no open request delegates the credential of a watch any more; never for the daemon's own. The watch ends
+    /// then and is sent again, with another credential of the same client if there is one.
     async fn withdrawn(&self, sent: Option<&HeaderValue>) {
         match self.delegated.as_ref().zip(sent) {
             Some((delegated, sent)) => delegated.until_withdrawn(sent).await,

@@ -258,8 +258,8 @@ impl ResourceStore {
         !self.is_followed() || self.trust.doubted().is_some()
     }
 
-    /// Records that the objects were listed again, by a request sent after this change of the cluster. Wakes readers that wait for
-    /// fresh objects.
+    /// Records that the objects were listed again, by a request sent after this change of the cluster. Wakes readers that wait
+    /// for fresh objects.
     pub(crate) fn settle(&self, renounced: u64) {
         self.trust.settle(renounced);
         self.state.send_modify(|_| {});

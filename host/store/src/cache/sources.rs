@@ -67,8 +67,8 @@ impl Sources {
         self.before = before;
     }
 
-    /// Selects the source of the next request, for a store of this version. Returns the node of the peer if it is one. `must_relist`:
-    /// the objects differed from the API server's, which is the source if it can be reached.
+    /// Selects the source of the next request, for a store of this version. Returns the node of the peer if it is one.
+    /// `must_relist`: the objects differed from the API server's, which is the source if it can be reached.
     pub(super) fn select(&mut self, must_relist: bool, version: u64) -> Option<Arc<str>> {
         let asked = match self.connectivity.is_failing() {
             true => self.peers.len(),

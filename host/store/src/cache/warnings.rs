@@ -1,4 +1,5 @@
-//! Warnings that the API server sends with each response for a resource, such as a deprecation. Readers of the store get them, too.
+//! Warnings that the API server sends with each response for a resource, such as a deprecation. Readers of the store get them,
+//! too.
 
 use std::sync::Arc;
 

@@ -41,8 +41,8 @@ impl DiskCache {
         self.wake.notify_one();
     }
 
-    /// Notifies readers of a file that turned out to be of another cluster. A file that could not be opened for writing is compared
-    /// when it is opened at last, on any path.
+    /// Notifies readers of a file that turned out to be of another cluster. A file that could not be opened for writing is
+    /// compared when it is opened at last, on any path.
     pub(super) fn report_foreign(&self, state: &DiskState) {
         if self.cluster_watch.found_on_disk(state.foreign) {
             self.cluster.send_replace(ClusterCheck::Other);

@@ -288,6 +288,7 @@ impl std::fmt::Display for StoreName {
 pub enum Confidentiality {
     /// Objects that every node may read. They are compressed.
     Plain,
-    /// Secrets and tokens. They are encrypted, and not compressed: the size of compressed data reveals something about its content.
+    /// Secrets and tokens. They are encrypted, and not compressed: the size of compressed data reveals something about its
+    /// content.
     Encrypted,
 }

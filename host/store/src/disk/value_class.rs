@@ -33,8 +33,8 @@ impl ValueClass {
     }
 }
 
-/// Whether a value is a permission that the API server granted to the credential of a node component. The sender of a token chooses
-/// the name of one.
+/// Whether a value is a permission that the API server granted to the credential of a node component. The sender of a token
+/// chooses the name of one.
 pub(super) fn is_node_permission(name: &str) -> bool {
     name.strip_prefix("node/").is_some_and(|rest| ValueClass::of(rest) == ValueClass::Grants)
 }

@@ -1,8 +1,9 @@
 //! Decides which of the times that API servers report Weir accepts. No I/O, and time is injected.
 //!
-//! Times come from Weir's own probes alone (`upstream/time.rs`). A time is accepted at once if the server's certificate on the same
-//! connection is valid then, and if it is not before the known time. It may jump by any amount, because a machine without a clock
-//! starts in 1970. Any other time needs a second witness: another server, the same one minutes later, or the machine's clock.
+//! Times come from Weir's own probes alone (`upstream/time.rs`). A time is accepted at once if the server's certificate on the
+//! same connection is valid then, and if it is not before the known time. It may jump by any amount, because a machine without
+//! a clock starts in 1970. Any other time needs a second witness: another server, the same one minutes later, or the machine's
+//! clock.
 //!
 //! Memory: one entry for each API server.
 

@@ -4,8 +4,8 @@
 //! Health probes report the time, too.
 //!
 //! A machine whose clock is wrong cannot verify certificates. If a probe fails for that reason, Weir asks the server without a
-//! credential, on a connection that verifies the certificate at one of its own limits. To check that the certificate is valid at a
-//! time, Weir does a handshake at that time. The response on that connection must report the same time.
+//! credential, on a connection that verifies the certificate at one of its own limits. To check that the certificate is valid
+//! at a time, Weir does a handshake at that time. The response on that connection must report the same time.
 
 use std::time::{Duration, SystemTime};
 
