@@ -36,7 +36,7 @@ use weir_store::Peers;
 
 /// The largest file of settings in bytes.
 const MAX_SETTINGS: usize = 4 << 20;
-/// How long a module waits for who is writing it.
+/// How long a read of a module waits for its writer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The name under which `binaryData` of the configuration's own ConfigMap stands in the signature policy. No ConfigMap has it.
 const OWN: &str = "configmap://binaryData";

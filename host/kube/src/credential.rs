@@ -83,7 +83,7 @@ impl Credential {
         }
     }
 
-    /// The token that alone decides who sends the request.
+    /// The token that alone decides the user of the request.
     #[must_use]
     pub fn token(&self) -> Option<&Token> {
         match self {

@@ -148,8 +148,8 @@ impl WatchedFiles {
         }
     }
 
-    /// Reads a file of at most `limit` bytes. From now on that is what its owner has, if it is followed. It waits for who is writing
-    /// it, for this time.
+    /// Reads a file of at most `limit` bytes, and waits for a writer for this time. If the file is followed, its owner then has
+    /// this content.
     ///
     /// # Errors
     /// Those of [`files::read`].

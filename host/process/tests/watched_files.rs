@@ -15,7 +15,7 @@ const SCAN: Duration = Duration::from_secs(5);
 /// The largest file.
 const LIMIT: usize = 1 << 20;
 
-/// A folder with a file, and who follows it.
+/// A folder with a file, and its follower.
 async fn followed(path: &Path, content: &str) -> WatchedFiles {
     std::fs::write(path, content).unwrap();
     let files = WatchedFiles::new([(path.to_owned(), LIMIT)]);

@@ -26,7 +26,7 @@ pub(crate) fn is_left(former: &Path, directory: &Path) -> bool {
     is_there(former) && !is_there(directory)
 }
 
-/// Who decides about a copy that takes long: the copy, when it is complete, or who waits for it. The first one does.
+/// Decides about a copy that takes long: the complete copy takes the turn, or the waiting start does. The first one wins.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(AtomicBool);
 

@@ -28,7 +28,7 @@ pub struct TrustFlags {
 }
 
 impl TrustFlags {
-    /// The files that are there, for those who watch them.
+    /// The present files, to watch them.
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let single = [&self.registries.registries, &self.signature_policy].into_iter().flatten();
         single.chain(&self.registries.registry_auth)

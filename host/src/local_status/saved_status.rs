@@ -24,7 +24,7 @@ const MAX_BOOT_ID: usize = 4096;
 pub(super) struct SavedStatus {
     /// The boot of the node in which it was reported; `None` if it is not known.
     pub(super) boot_id: Option<String>,
-    /// Who reads the pods of the node.
+    /// The reader of the pods of the node.
     pub(super) kubelet: SavedReader,
     /// The pods by uid.
     pub(super) pods: BTreeMap<String, SavedPod>,

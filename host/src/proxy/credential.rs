@@ -1,4 +1,4 @@
-//! Who sends a request. The one place of the proxy that reads a client's credential.
+//! The caller of a request. The one place of the proxy that reads a client's credential.
 //!
 //! A [`Caller`] is made once for each request. Weir verifies no credential: what it knows of one is what the API server said of
 //! exactly these bytes (`src/proxy/identity/acceptance.rs`). Claims grant nothing; `exp` only shortens what was accepted. Weir
@@ -24,13 +24,13 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// Longer tokens are not parsed.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// Who sends a request. Clones share it.
+/// The caller of a request. Clones share it.
 #[derive(Clone)]
 pub(super) struct Caller(Arc<Parts>);
 
 struct Parts {
     identity: Identity,
-    /// A hash of all that identifies the user: the credential as the API server takes it, and who is impersonated.
+    /// A hash of all that identifies the user: the credential as the API server takes it, and the impersonated user.
     key: Arc<str>,
     /// A hash of the bearer token alone.
     token: Option<Arc<str>>,
@@ -81,7 +81,7 @@ impl Account {
 }
 
 impl Caller {
-    /// Returns who sends a request. `headers` are the client's, after the identity was selected.
+    /// Returns the caller of a request. `headers` are the client's, after the identity was selected.
     pub(super) fn of(identity: Identity, headers: &HeaderMap) -> Self {
         let impersonates = impersonates(headers);
         let is_own = identity == Identity::Client;

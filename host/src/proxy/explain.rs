@@ -140,7 +140,7 @@ impl Proxy {
         object: &ResourceRequest,
         component: &str,
     ) -> Result<Source, ExplainError> {
-        // Who may not read gets the API server's own answer, or hears since when there is none.
+        // A client that may not read gets the API server's own answer, or the time since when there is none.
         let listed = list_of(object);
         let mut permit = None;
         for asked in [Some(parsed), listed.as_ref()].into_iter().flatten() {
@@ -175,7 +175,7 @@ impl Proxy {
             }
         }
         let document = match self.read_upstream(caller, object).await {
-            // Who may list objects of the resource, as its client components do, may read each.
+            // A client that may list objects of the resource, as its client components do, may read each.
             Err(refused) if refused.code == StatusCode::FORBIDDEN => {
                 let found = match &listed {
                     Some(list) => self.list_upstream(caller, object, list).await?,

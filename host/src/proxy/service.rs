@@ -46,7 +46,7 @@ struct RequestContext {
     upgrade: Option<HeaderValue>,
     /// The name of the client program, from the User-Agent.
     component: String,
-    /// Who sends it.
+    /// Its caller.
     caller: Caller,
     route: Route,
 }

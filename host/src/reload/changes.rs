@@ -27,7 +27,7 @@ pub(super) struct Changes {
     pub(super) node: watch::Receiver<NodeState>,
 }
 
-/// What the last attempt tried, and is trying: for who decides whether it goes on.
+/// What the last attempt tried, and is trying, to decide whether it continues.
 #[derive(Debug, Clone, Default)]
 pub struct LastTried {
     tried: Arc<Mutex<Tried>>,

@@ -19,7 +19,7 @@ use weir_upstream::{BackOff, Reconnects, Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
 pub(super) const MAX_MANIFEST: usize = 8 << 20;
-/// How long the start waits for who is writing the file.
+/// How long the start waits for a writer of the file.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The most different errors of one outage that are logged.
 const MAX_LOGGED: usize = 8;

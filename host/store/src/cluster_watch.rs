@@ -20,7 +20,7 @@ pub struct ClusterWatch {
     /// The uid that the API server reported last.
     uid: Mutex<Option<String>>,
     changes: watch::Sender<ClusterChanges>,
-    /// Signalled when the cluster is to be asked again who it is.
+    /// Signalled when the identity of the cluster is to be read again.
     doubt: Notify,
 }
 

@@ -1,4 +1,4 @@
-//! All stores of the daemon: opened by collection, shared by everyone who reads the same one, closed when their last handle
+//! All stores of the daemon: opened by collection, shared by all readers of one, closed when their last handle
 //! is dropped.
 
 use std::collections::HashMap;

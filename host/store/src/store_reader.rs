@@ -1,4 +1,4 @@
-//! Who reads a store upstream.
+//! The reader of a store upstream.
 
 use std::fmt;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ struct DaemonService {
     headers: CredentialHeaders,
 }
 
-/// The headers that say who sends a request, beside the identity's own.
+/// The headers that name the user of a request, beside the identity's own.
 #[derive(Clone)]
 enum CredentialHeaders {
     /// The user that the daemon impersonates, if any.

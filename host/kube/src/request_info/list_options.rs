@@ -65,11 +65,11 @@ pub struct OptionsError {
     pub parameter: Cow<'static, str>,
     /// What is wrong with it.
     pub reason: String,
-    /// Who refuses it.
+    /// The server that refuses it.
     pub kind: OptionsErrorKind,
 }
 
-/// Who refuses an option, and how.
+/// The server that refuses an option, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptionsErrorKind {
     /// The API server with 400: it cannot be parsed.

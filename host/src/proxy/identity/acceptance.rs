@@ -141,7 +141,7 @@ impl Proxy {
             .entry(caller.key().clone())
             .or_insert_with_if(Box::pin(self.ask_account(caller)), is_expired);
         let known = asked.await.into_value();
-        // Who comes while another cluster's answer is on its way does not get it.
+        // A request that comes while another cluster's answer is on its way does not get it.
         let standing = if known.forgotten < forgotten { Standing::Unknown } else { known.standing };
         match standing {
             Standing::Unknown if self.upstream.is_failing() => {

@@ -44,8 +44,8 @@ impl Proxy {
         Ok(Permit::reviewed(reader, request))
     }
 
-    /// Whether a caller may read what it asks for. Who lists watches next: both are asked at once, so that a client that has
-    /// its list before the API server is gone gets its watch, too.
+    /// Whether a caller may read what it asks for. A list is followed by a watch: both are reviewed at once, so that a client
+    /// that has its list before the API server is gone gets its watch, too.
     async fn may_read_on(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, StatusError> {
         let mut watch = request.clone();
         match &mut watch.kind {

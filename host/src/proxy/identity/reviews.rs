@@ -124,7 +124,7 @@ impl ReviewCache {
             false => self.results.entry_by_ref(&key.name).or_insert_with_if(sent, is_expired).await.into_value(),
         };
         if review.forgotten < forgotten {
-            // Who comes while another cluster's answer is on its way does not get it.
+            // A request that comes while another cluster's answer is on its way does not get it.
             return Err(StatusError::Review("another cluster answers now".to_owned()));
         }
         review.allowed.map_err(StatusError::Review)

@@ -168,7 +168,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     review: Vec<u8>,
 ) -> Result<Answer<T>, StatusError> {
     let mut headers = caller.headers().clone();
-    // Who reads the API server's audit log sees who asks.
+    // The API server's audit log shows that Weir asks.
     set_user_agent(&mut headers);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));

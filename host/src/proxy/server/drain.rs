@@ -48,7 +48,7 @@ impl Drain {
         tasks.stopping().await;
         if is_inherited {
             self.before.close();
-            // Who is accepted last has time for a request, too.
+            // The connection that is accepted last has time for a request, too.
             let last = self.deadline().checked_sub(LAST.min(self.timeout / 2)).unwrap_or_else(Instant::now);
             let _ = tokio::time::timeout_at(last, self.before.wait()).await;
         }

@@ -279,7 +279,7 @@ impl StoreCheck {
         if newest < before.version {
             return Ok(different(Difference::Ahead { version: before.version, newest }, &before.objects));
         }
-        // Who waits costs two more watches. A peer may be silent for ever.
+        // A waiting reader costs two more watches. A peer may be silent for ever.
         let patience = if self.store.peer().is_some() {
             Duration::ZERO
         } else {

@@ -34,8 +34,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The most objects of which names and versions are listed.
 const MAX_LISTED: usize = 1 << 14;
 
-/// How long after a question a read for stamps begins at least: streams of the API server that a change ends have ended by then. It
-/// begins after twice as long, and who asks in the first half shares it.
+/// The shortest time from a question to a read for stamps: streams of the API server that a change ends have ended by then. It
+/// begins after twice as long, and questions in the first half share it.
 const STAMP: Duration = Duration::from_millis(500);
 /// The shortest time between two reads for stamps. A later stamp repeats more, and loses nothing.
 const STAMPS: Duration = Duration::from_secs(10);

@@ -162,7 +162,7 @@ impl ResourceReflector {
                 }),
                 Phase::Watch => self.watch_on().await,
             };
-            // Who does not answer may be putting the cluster back, also behind a load balancer that does.
+            // The cluster may be being restored while the server does not answer, also behind a load balancer that does.
             if matches!((&result, &phase), (Err(RequestError::Other(_)), Phase::Watch)) && !self.reads_from_peer() {
                 self.store.trust().question(Continuity::Unknown);
             }
@@ -294,8 +294,8 @@ impl ResourceReflector {
         }
     }
 
-    /// Watches. Who is silent for the whole time may be at a version below that of the store: an API server sends bookmarks, but
-    /// neither these nor events below the version of the watch.
+    /// Watches. A server that is silent for the whole time may be at a version below that of the store: it sends neither
+    /// bookmarks nor events below the version of the watch.
     async fn watch_on(&mut self) -> Result<Phase, RequestError> {
         let started = tokio::time::Instant::now();
         let wanted = self.needs_bookmark.then_some(self.asked_until);

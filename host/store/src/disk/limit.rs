@@ -161,7 +161,7 @@ impl DiskState {
             self.swept = Some(Instant::now());
             // A clock that is ahead must not cost what is valid again once it is set.
             let now = clock::agreed().unwrap_or(SystemTime::UNIX_EPOCH);
-            // Nobody gives permissions without an API server, and after an outage only who asks again gets them again.
+            // Permissions come from the API server alone, and after an outage only with the next request of their client.
             let is_settled = self.online_since.is_some_and(|since| since.elapsed() > SETTLED);
             gone.extend(index.take_expired(now, is_settled));
         }

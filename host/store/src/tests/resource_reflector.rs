@@ -311,7 +311,7 @@ async fn a_version_that_may_never_exist_costs_one_short_watch() {
 
 const NODE_POOLS: &str = "/apis/apps.openyurt.io/v1beta1/nodepools";
 
-/// An API server whose lists never end: only who counts before the end of a page gives one up.
+/// An API server whose lists never end: only a reader that counts before the end of a page gives one up.
 async fn endless_lists() -> ApiServer {
     let api = ApiServer::builder().start().await.unwrap();
     api.on_request(|request| match request.path.as_str() {
