@@ -65,11 +65,11 @@ pub struct OptionsError {
     pub parameter: Cow<'static, str>,
     /// What is wrong with it.
     pub reason: String,
-    /// The server that refuses it.
+    /// Which server refuses it, and why.
     pub kind: OptionsErrorKind,
 }
 
-/// The server that refuses an option, and how.
+/// Which server refuses an option, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptionsErrorKind {
     /// The API server with 400: it cannot be parsed.
