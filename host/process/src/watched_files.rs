@@ -137,7 +137,7 @@ impl WatchedFiles {
         let read = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).read_soon(&file, limit));
         match files::at(folder_of(path), DEADLINE, read).await {
             Ok(Some((digest, content))) => {
-                self.shared.know(path, digest);
+                self.shared.set_known(path, digest);
                 content
             }
             Ok(None) => {
@@ -160,12 +160,12 @@ impl WatchedFiles {
             let read = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).read(&file, limit));
             match files::at(folder_of(path), DEADLINE, read).await {
                 Ok(Some((digest, content))) => {
-                    self.shared.know(path, digest);
+                    self.shared.set_known(path, digest);
                     return content.map(FileRead::Complete);
                 }
                 Ok(None) if Instant::now() < deadline => sleep(QUIET / 4).await,
                 Ok(None) => {
-                    self.shared.know(path, NOTHING);
+                    self.shared.set_known(path, NOTHING);
                     return Ok(FileRead::BeingWritten);
                 }
                 Err(error) => return Err(self.shared.has_nothing(path, error)),
@@ -177,7 +177,7 @@ impl WatchedFiles {
     pub async fn still_has(&self, path: &Path, content: &[u8]) -> bool {
         let (file, content) = (path.to_owned(), content.to_owned());
         let found = files::at(folder_of(path), DEADLINE, move || Ok(digest_of(&file, &content))).await;
-        found.ok().flatten().map(|digest| self.shared.know(path, digest)).is_some()
+        found.ok().flatten().map(|digest| self.shared.set_known(path, digest)).is_some()
     }
 
     /// Resolves when a file that nobody is writing contains something else than its owner has. For one task at a time. Cancel-safe:
@@ -211,7 +211,7 @@ impl Shared {
     }
 
     /// Notes what the owner of a file has.
-    fn know(&self, path: &Path, digest: u64) {
+    fn set_known(&self, path: &Path, digest: u64) {
         if let Some(followed) = self.files().get_mut(path) {
             followed.known = Some(digest);
         }
@@ -219,7 +219,7 @@ impl Shared {
 
     /// Notes that the owner of a file has not got it, so that it has changed as soon as it can be read.
     fn has_nothing(&self, path: &Path, error: io::Error) -> io::Error {
-        self.know(path, NOTHING);
+        self.set_known(path, NOTHING);
         error
     }
 

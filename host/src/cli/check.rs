@@ -36,7 +36,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
     })?;
     let source = flags.config.display();
     match flags.output {
-        OutputFormat::Json => say!("{:#}", json!(checked.iter().map(to_json).collect::<Vec<_>>())),
+        OutputFormat::Json => print_line!("{:#}", json!(checked.iter().map(to_json).collect::<Vec<_>>())),
         OutputFormat::Text => checked.iter().for_each(|(_, filter)| filter.iter().for_each(|filter| report(filter))),
     }
     let warned = checked.iter().flat_map(|(_, filter)| filter).flat_map(|filter| filter.plan_warnings());
@@ -83,7 +83,7 @@ fn rules(filter: &Filter) -> Vec<String> {
 fn report(filter: &Filter) {
     let about = filter.description();
     let (name, digest) = (filter.name(), filter.digest());
-    say!("{name}: {} {} {digest} matches {}", about.name, about.version, rules(filter).join(" "));
+    print_line!("{name}: {} {} {digest} matches {}", about.name, about.version, rules(filter).join(" "));
 }
 
 fn to_json((name, filter): &Checked) -> Value {

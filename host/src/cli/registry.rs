@@ -43,7 +43,7 @@ pub fn push(flags: &PushFlags) -> Result<(), CommandError> {
         Ok(weir_registry::push(&registry.target(&flags.reference), &bytes).await?)
     })?;
     let reference = log_unused(pushed);
-    say!("pushed {reference}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {reference}");
+    print_line!("pushed {reference}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {reference}");
     Ok(())
 }
 
@@ -58,7 +58,7 @@ pub fn pull(flags: &PullFlags) -> Result<(), CommandError> {
     let name = flags.reference.repository().rsplit('/').next().unwrap_or_default();
     let path = flags.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.wasm")));
     std::fs::write(&path, &module.bytes).map_err(CommandError::of_file(&path))?;
-    say!("{}: {} bytes, {}", path.display(), module.bytes.len(), module.digest);
+    print_line!("{}: {} bytes, {}", path.display(), module.bytes.len(), module.digest);
     Ok(())
 }
 
@@ -70,8 +70,8 @@ pub fn save(flags: &PullFlags) -> Result<(), CommandError> {
     let (reference, layout) = pulled(flags)?;
     let path = flags.output.clone().unwrap_or_else(|| layout_file(Path::new(""), reference.digest()));
     layout.save(&path).map_err(CommandError::of_file(&path))?;
-    say!("{}: {reference}", path.display());
-    say!("In --modules-dir of a daemon it stands in for the registry.");
+    print_line!("{}: {reference}", path.display());
+    print_line!("In --modules-dir of a daemon it stands in for the registry.");
     Ok(())
 }
 
@@ -88,7 +88,7 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push_layout(&registry.target(&flags.reference), &layout, artifact).await?)
     })?;
-    say!("pushed {}", log_unused(pushed));
+    print_line!("pushed {}", log_unused(pushed));
     Ok(())
 }
 

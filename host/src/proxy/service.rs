@@ -163,7 +163,7 @@ impl Proxy {
         let (asker, asks) = (caller.clone(), remembered.is_some() || self.is_cached_collection(&parsed, &component));
         let known = async {
             if asks {
-                let _ = timeout(KNOWN, self.know(&asker)).await;
+                let _ = timeout(KNOWN, self.authenticate(&asker)).await;
             }
         };
         let asked = (request.method().clone(), parsed.clone(), component.clone(), caller.clone());

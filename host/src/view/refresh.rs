@@ -47,7 +47,7 @@ pub(super) struct Refresh {
 }
 
 /// The outcome of an object, and whether a failure policy took the place of a verdict.
-type Made = (Outcome, bool);
+type FilteredOutcome = (Outcome, bool);
 
 /// What a refresh waits for.
 enum Wake {
@@ -381,7 +381,12 @@ impl Refresh {
     }
 
     /// The object with its outcome. The last good outcome stands in for a failure.
-    fn outcome(&mut self, object: &Arc<Object>, made: Made, old: Option<&Arc<ViewObject>>) -> Arc<ViewObject> {
+    fn outcome(
+        &mut self,
+        object: &Arc<Object>,
+        made: FilteredOutcome,
+        old: Option<&Arc<ViewObject>>,
+    ) -> Arc<ViewObject> {
         let (outcome, is_degraded) = made;
         if is_degraded {
             self.degrade(object, &outcome);
@@ -457,8 +462,8 @@ async fn filter(
     source: &Snapshot,
     objects: &[Arc<Object>],
     again: bool,
-) -> Vec<(Arc<Object>, Made)> {
-    let made: Vec<Made> = match chain {
+) -> Vec<(Arc<Object>, FilteredOutcome)> {
+    let made: Vec<FilteredOutcome> = match chain {
         Some(chain) => {
             let document = |object: &Arc<Object>| source.format.document(object.bytes.clone());
             let documents = objects.iter().map(document).collect();

@@ -297,7 +297,7 @@ async fn follow_cluster(store: Arc<ResourceStore>, cluster: Arc<ClusterWatch>) {
                     return;
                 }
                 if std::mem::replace(&mut known, found) != found {
-                    store.renounce(found);
+                    store.note_cluster_change(found);
                 }
             }
             () = questions.next() => cluster.doubt(),

@@ -125,7 +125,7 @@ impl Proxy {
             self.tasks.spawn_until_stop(async move {
                 let Outcome { caller, component, request, status, .. } = &outcome;
                 if status.is_success() && !proxy.is_accepted(caller).await {
-                    proxy.know(caller).await;
+                    proxy.authenticate(caller).await;
                     // A denial that has come since holds.
                     if !proxy.was_denied(caller, &asked).await {
                         proxy.note_permission(caller, &asked, true).await;

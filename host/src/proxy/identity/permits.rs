@@ -31,7 +31,7 @@ impl Proxy {
         request: &RequestInfo,
     ) -> Result<Option<Permit>, StatusError> {
         let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return Ok(None) };
-        if !self.know(caller).await {
+        if !self.authenticate(caller).await {
             return Ok(None);
         }
         let reader = views.reader(caller.identity(), caller.headers(), component, resource, || caller.reader());

@@ -55,7 +55,7 @@ impl Proxy {
         let resource =
             parsed.resource().filter(|resource| views.may_remember(caller.identity(), headers, component, resource))?;
         // Whose share it counts in. The request does not wait for long.
-        let _ = timeout(KNOWN, self.know(caller)).await;
+        let _ = timeout(KNOWN, self.authenticate(caller)).await;
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
         let is_held = reader.is_some_and(|reader| views.hold(component, &reader, resource));

@@ -57,7 +57,7 @@ pub struct ResourceReflector {
     /// Whether the objects differ from the API server's and must be listed again.
     pub(super) must_relist: bool,
     /// The last change of the cluster when the present request was sent.
-    pub(super) renounced: u64,
+    pub(super) cluster_change: u64,
 }
 
 /// What a reflector does next.
@@ -96,7 +96,7 @@ impl ResourceReflector {
             asked_until: 0,
             delegated,
             must_relist: false,
-            renounced: 0,
+            cluster_change: 0,
         }
     }
 
@@ -149,7 +149,7 @@ impl ResourceReflector {
             if self.wait_for_credential().await > MAX_PAUSE {
                 phase = Phase::List;
             }
-            if self.heed_doubt() {
+            if self.apply_doubt() {
                 phase = Phase::List;
             }
             self.select_source();

@@ -34,8 +34,8 @@ impl ResourceReflector {
     }
 
     /// Leaves the source of objects that differ from the API server's. Returns whether to list them again.
-    pub(super) fn heed_doubt(&mut self) -> bool {
-        self.renounced = self.store.trust().renounced();
+    pub(super) fn apply_doubt(&mut self) -> bool {
+        self.cluster_change = self.store.trust().cluster_change();
         let is_distrusted = self.sources.is_distrusted();
         let doubt = self.store.trust().doubted().or(is_distrusted.then_some(Doubt::Stale));
         if let Some(doubt) = doubt.filter(|_| !self.must_relist) {
@@ -50,7 +50,7 @@ impl ResourceReflector {
     pub(super) fn settle(&mut self) {
         if std::mem::take(&mut self.must_relist) {
             self.sources.settle();
-            self.store.settle(self.renounced);
+            self.store.settle(self.cluster_change);
         }
         self.accepted();
     }

@@ -245,10 +245,10 @@ impl ResourceStore {
         self.origin.store(FOREIGN, Ordering::Release);
     }
 
-    /// Notes the same because another cluster answers, since this change. Only a list that is asked for from now on is of that
+    /// Records that another cluster answers since this change, as [`Self::set_foreign`] does. Only a list that is asked for from now on is of that
     /// cluster: one that is under way may be of the former one.
-    pub(crate) fn renounce(&self, change: u64) {
-        if self.trust.renounce(change) {
+    pub(crate) fn note_cluster_change(&self, change: u64) {
+        if self.trust.note_cluster_change(change) {
             self.set_foreign();
             self.trust.doubt(Doubt::Stale);
         }
@@ -261,8 +261,8 @@ impl ResourceStore {
 
     /// Records that the objects were listed again, by a request sent after this change of the cluster. Wakes readers that wait
     /// for fresh objects.
-    pub(crate) fn settle(&self, renounced: u64) {
-        self.trust.settle(renounced);
+    pub(crate) fn settle(&self, cluster_change: u64) {
+        self.trust.settle(cluster_change);
         self.state.send_modify(|_| {});
     }
 

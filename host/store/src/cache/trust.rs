@@ -14,7 +14,7 @@ pub(crate) struct Trust {
     refused: AtomicBool,
     doubt: watch::Sender<Option<Doubt>>,
     /// The last change of the cluster by which the objects turned out to be another one's.
-    renounced: AtomicU64,
+    cluster_change: AtomicU64,
     question: watch::Sender<Question>,
     /// By what a list has shown that the history of the objects had ended, until that is reported.
     ended: watch::Sender<Option<Difference>>,
@@ -91,14 +91,14 @@ impl Trust {
         });
     }
 
-    /// Notes that the objects are of another cluster since this change of it. Returns whether that is new.
-    pub(crate) fn renounce(&self, change: u64) -> bool {
-        self.renounced.fetch_max(change, Ordering::AcqRel) < change
+    /// Records that the objects are of another cluster since this change of it. Returns whether that is new.
+    pub(crate) fn note_cluster_change(&self, change: u64) -> bool {
+        self.cluster_change.fetch_max(change, Ordering::AcqRel) < change
     }
 
     /// The last such change.
-    pub(crate) fn renounced(&self) -> u64 {
-        self.renounced.load(Ordering::Acquire)
+    pub(crate) fn cluster_change(&self) -> u64 {
+        self.cluster_change.load(Ordering::Acquire)
     }
 
     /// The doubt that was not settled yet.
@@ -107,8 +107,8 @@ impl Trust {
     }
 
     /// Records that the objects were listed again, by a request sent after this change of the cluster and before the next one.
-    pub(crate) fn settle(&self, renounced: u64) {
-        self.doubt.send_if_modified(|doubt| self.renounced() == renounced && doubt.take().is_some());
+    pub(crate) fn settle(&self, cluster_change: u64) {
+        self.doubt.send_if_modified(|doubt| self.cluster_change() == cluster_change && doubt.take().is_some());
     }
 
     /// Notes why the history may be another one. What asks for more stays. Each connection that was lost is a question of its own:
@@ -186,17 +186,17 @@ mod tests {
     #[test]
     fn a_list_settles_no_doubt_that_came_after_it_was_asked_for() {
         let trust = Trust::default();
-        let renounce = |change| {
-            let is_new = trust.renounce(change);
+        let note_cluster_change = |change| {
+            let is_new = trust.note_cluster_change(change);
             trust.doubt(Doubt::Stale);
             is_new
         };
-        assert!(renounce(1) && !renounce(1));
-        let asked = trust.renounced();
-        assert!(renounce(2));
+        assert!(note_cluster_change(1) && !note_cluster_change(1));
+        let asked = trust.cluster_change();
+        assert!(note_cluster_change(2));
         trust.settle(asked);
         assert_eq!(trust.doubted(), Some(Doubt::Stale));
-        trust.settle(trust.renounced());
+        trust.settle(trust.cluster_change());
         assert_eq!(trust.doubted(), None);
     }
 

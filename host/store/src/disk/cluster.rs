@@ -31,7 +31,7 @@ impl DiskCache {
         let change = self.cluster_watch.changes_from_server() + 1;
         let confirmed = self.blocking(move |state, requests| {
             // Before the next commit, which writes to the present cluster's file.
-            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.renounce(change));
+            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.note_cluster_change(change));
             state.confirm_cluster(uid);
             state.foreign > 0
         });

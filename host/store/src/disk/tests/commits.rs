@@ -195,7 +195,7 @@ async fn what_is_of_another_cluster_is_dropped_and_never_written_again() {
 }
 
 #[tokio::test]
-async fn what_is_renounced_is_not_written_until_a_list_was_asked_for_afterwards() {
+async fn objects_of_another_cluster_are_not_written_until_a_later_list() {
     let folder = tempfile::tempdir().unwrap();
     let cache = DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "node"), Arc::default());
     let followed = store(&["a"]);
@@ -211,7 +211,7 @@ async fn what_is_renounced_is_not_written_until_a_list_was_asked_for_afterwards(
     cache.flush().await;
     assert!(cache.restore(&name("services"), Confidentiality::Plain).await.is_none());
     followed.replace(format(), vec![object("a", 1, b"this cluster's")], 1);
-    followed.settle(followed.trust().renounced());
+    followed.settle(followed.trust().cluster_change());
     cache.flush().await;
     drop((handle, cache));
     let read = reread(folder.path(), "services").unwrap();
