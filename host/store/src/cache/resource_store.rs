@@ -245,8 +245,8 @@ impl ResourceStore {
         self.origin.store(FOREIGN, Ordering::Release);
     }
 
-    /// Records that another cluster answers since this change, as [`Self::set_foreign`] does. Only a list that is asked for from now on is of that
-    /// cluster: one that is under way may be of the former one.
+    /// Records that the objects are not the API server's because another cluster answers, since this change. Only a list that
+    /// is requested from now on is of that cluster: one that is under way may be of the former one.
     pub(crate) fn note_cluster_change(&self, change: u64) {
         if self.trust.note_cluster_change(change) {
             self.set_foreign();
