@@ -196,7 +196,7 @@ async fn load(source: &ServerSource) -> Loaded {
             let expires = loaded.expires;
             (Ok(loaded), FirstLoad::Ended(expires))
         }
-        // What cannot be read now may be there before its file is watched.
+        // A file that cannot be read now may appear before it is watched.
         Ok(Err(error)) => (Err(Unloaded::Failed(error)), FirstLoad::Ended(Some(clock::now()))),
         Err(_) => (Err(Unloaded::GoesOn), FirstLoad::GoesOn(load)),
     };

@@ -16,7 +16,7 @@ use crate::traces::{SPANS, Traces};
 /// The most lines that wait to be written.
 const MAX_WAITING: usize = 4096;
 
-/// What becomes of a line that was shown before.
+/// How to treat a line that was shown before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeated {
     /// It is shown again.

@@ -133,7 +133,7 @@ impl Modules {
     }
 
     /// Follows what these filters are made of, apart from what has a digest: their files, and those that may make a refused module
-    /// acceptable. What else is in a folder, such as a log, is of no interest.
+    /// acceptable. Other files in a folder, such as a log, are ignored.
     pub(crate) fn follow(&self, source: Option<(PathBuf, usize)>, configuration: Option<&Configuration>) {
         let settings = self.trust.files().map(|path| (path.clone(), MAX_SETTINGS));
         let mut files: Vec<_> = source.into_iter().chain(settings).collect();

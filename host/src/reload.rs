@@ -107,11 +107,11 @@ enum AttemptResult {
     Final,
 }
 
-/// What became of a configuration that is valid.
+/// The result of a valid configuration.
 enum Activation {
     /// It is active. The set, unless the Node turns all filters off.
     Active(Option<LoadedSet>),
-    /// What of it is for this node is not known yet.
+    /// Its filters for this node are not known yet.
     Waiting,
     /// A trial has taken it back.
     TakenBack(ReloadError),
@@ -184,7 +184,7 @@ impl Reloader {
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
-        // What the Node turns on again waits for no load.
+        // Filters that the Node turns on again wait for no load.
         self.hold_for_the_node(&source, kept, started);
         // Whether there is another one to fall back to.
         let mut has_other = true;
@@ -314,7 +314,7 @@ impl Reloader {
         let (mut filters, mut errors, mut may_pass) = (Vec::new(), Vec::new(), false);
         for entry in &configuration.filters {
             self.status.loading(entry);
-            // What a change makes of it is a question for the newest configuration alone.
+            // Only the newest configuration decides the effect of a change.
             self.tried.lock().begins((!is_from_disk).then_some(entry));
             let progress = |text| self.status.progress(entry, text);
             let waits = || {

@@ -161,7 +161,7 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What is not readable counts as nothing.
+/// Unreadable content counts as none.
 async fn read(path: &Path) -> Addresses {
     let text = match files::read(path, MAX).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Addresses::new(),

@@ -117,7 +117,7 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator. What is before it is the field, whatever it looks like.
+/// Splits at the first operator. The text before it is the field, in any form.
 fn requirement(term: &str) -> Option<FieldRequirement> {
     let equals = term.find('=')?;
     // A `!` counts only directly before the first `=`.

@@ -163,7 +163,7 @@ pub async fn replace(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
     writing(folder_of(path), move || replace_now(&file, &bytes)).await
 }
 
-/// Replaces a file by one of this user alone, on this thread. What was there stays if that fails, or if the machine stops.
+/// Replaces a file by one of this user alone, on this thread. The former content stays if that fails, or if the machine stops.
 ///
 /// # Errors
 /// It cannot be written.

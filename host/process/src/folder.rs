@@ -34,7 +34,7 @@ const MAX_TURNS: usize = 4;
 /// A file that is followed, and the most bytes of it that count.
 pub(crate) type File = (PathBuf, usize);
 
-/// What a look at a file has found.
+/// The result of a look at a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// The digest of what it contains; that it is missing has a digest, too.
@@ -144,7 +144,7 @@ impl Folder {
     /// read as it is.
     pub(crate) fn read_soon(&self, path: &Path, limit: usize) -> Option<(u64, io::Result<Vec<u8>>)> {
         let sight = self.sights.get(path);
-        // What is written, if anything is, may be another file that had this name.
+        // A writer, if there is one, may write another file that had this name.
         let is_complete =
             sight.and_then(|sight| sight.complete).is_some_and(|(complete, ..)| complete == identity(path));
         let is_recent = sight.is_none_or(|sight| sight.since.elapsed() < MAX_OPEN);
@@ -171,7 +171,7 @@ impl Folder {
         }
         let is_written = || real.is_some_and(|real| self.events.is_written(real));
         if let Some((identity, digest, read)) = sight.complete.filter(|(identity, ..)| *identity == now) {
-            // What is written, if anything is, is another file that had this name.
+            // A writer, if there is one, writes another file that had this name.
             let is_coarse = identity.is_ok_and(|(.., changed)| read < changed + COARSE);
             // A folder looks the same when one of its files is written.
             if is_written() || !(is_thorough || is_coarse || path.is_dir()) {
@@ -306,7 +306,7 @@ impl Events {
         noted.folders = trails.iter().filter_map(|trail| trail.last()).filter(is_folder).cloned().collect();
         let watched: BTreeSet<_> = noted.watched().map(Path::to_owned).collect();
         noted.lost.retain(|folder| watched.contains(folder));
-        // What becomes of a file that is not followed any more is not noted: it counts as any other when it is followed again.
+        // A file that is no longer followed is not recorded: it counts as new when it is followed again.
         let Noted { names, folders, written, complete, .. } = &mut *noted;
         let is_expected = |path: &PathBuf| is_on(names, folders, path);
         written.retain(is_expected);

@@ -1,4 +1,4 @@
-//! Follows files for changes: configuration, modules, certificates, tokens. What counts is their content, not how it came there:
+//! Follows files for changes: configuration, modules, certificates, tokens. Only their content counts, not how it came there:
 //! written in place, renamed, behind a link or a folder that was swapped, as kubelet does it.
 //!
 //! Events wake it. As they can get lost, it looks at all files every few seconds as well, and compares what they contain with what
@@ -78,7 +78,7 @@ pub enum FileRead {
 }
 
 impl WatchedFiles {
-    /// Follows these files, and each up to so many bytes. What they contain at the first look is what their owner has.
+    /// Follows these files, and each up to so many bytes. The owner has their content of the first look.
     #[must_use]
     pub fn new(files: impl IntoIterator<Item = (PathBuf, usize)>) -> Self {
         let this = Self::default();
@@ -91,7 +91,7 @@ impl WatchedFiles {
         self.shared.look().await;
     }
 
-    /// Follows these files from now on, and no others. What is known of one that was followed before stays.
+    /// Follows these files from now on, and no others. Files that were followed before keep their state.
     pub fn follow(&self, files: impl IntoIterator<Item = (PathBuf, usize)>) {
         let mut followed = self.shared.files();
         let mut before = std::mem::take(&mut *followed);
@@ -299,7 +299,7 @@ impl Shared {
                     followed.written = None;
                 }
                 Look::BeingWritten => {
-                    // What it will contain is news to its owner.
+                    // Its next content is a change for its owner.
                     followed.known.get_or_insert(NOTHING);
                     self.look_again(QUIET);
                     let (since, is_logged) = followed.written.get_or_insert((Instant::now(), false));

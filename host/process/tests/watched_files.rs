@@ -1,4 +1,4 @@
-//! What is followed is the file that a path leads to, however it is replaced, and never half of it.
+//! The file behind a path is followed, however it is replaced, and never half of it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: a panic is the report")]
 

@@ -25,7 +25,7 @@ pub struct Module {
     pub digest: Digest,
 }
 
-/// What a manifest is of.
+/// The kind of artifact of a manifest.
 #[derive(Debug)]
 pub(crate) enum Parsed {
     /// A module.
@@ -34,7 +34,7 @@ pub(crate) enum Parsed {
     Index {
         /// The one that is WebAssembly.
         module: Digest,
-        /// What else is WebAssembly, if there is more.
+        /// Other WebAssembly manifests, if there are any.
         unused: Option<String>,
     },
 }

@@ -46,7 +46,7 @@ impl<'a> Mapping<'a> {
         if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
     }
 
-    /// What a key has; `None` if there is no such key, or it is null.
+    /// The value of a key; `None` if there is no such key, or it is null.
     fn get<T>(&self, key: &str, wanted: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, String> {
         let value = self.members.get(key).filter(|value| !value.is_null());
         value.map(|value| read(value).ok_or_else(|| not(&self.at(key), value, wanted))).transpose()

@@ -170,7 +170,7 @@ mod tests {
         // The disk of the new place cannot be written.
         write("full", "");
         assert_eq!(take_over(&path("former/cache"), path("full/cache"), &Turn::default()), path("former/cache"));
-        // What others may have written is not trusted.
+        // Files that others may have written are not trusted.
         std::fs::set_permissions(path("former/cache"), std::fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(take_over(&path("former/cache"), path("other/cache"), &Turn::default()), path("other/cache"));
         assert!(!path("other/cache").exists());

@@ -17,7 +17,7 @@ use weir_kube::GroupResource;
 use weir_runtime::{Filter, Loader, ModuleSource};
 use weir_upstream::error_report;
 
-/// What was found of one filter: what it is, or why it is refused.
+/// The result for one filter: its description, or why it is refused.
 type Checked = (String, Result<Arc<Filter>, String>);
 
 /// Validates a configuration and prints a line for each filter. Warnings go to standard error.
@@ -46,7 +46,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
     if errors.is_empty() { Ok(()) } else { Err(CommandError::Filters(errors.join("\n"))) }
 }
 
-/// Checks one module with `--settings`. What it looks up needs no grant here.
+/// Checks one module with `--settings`. Its lookups need no grant here.
 async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Result<Checked, CommandError> {
     let path = &flags.config;
     let shown = path.display().to_string();

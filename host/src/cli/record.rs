@@ -35,7 +35,7 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
     let module = module(&path)?;
     let entry = entry(&flags.entry, &path)?;
     block_on(async {
-        // What it looks up may depend on the name of the node.
+        // Its lookups may depend on the name of the node.
         let nothing = view(flags, &[])?;
         let probe = workbench.loader(nothing).inspect(&entry, &module).await;
         let probe = probe.map_err(CommandError::of_module(&path))?;

@@ -94,7 +94,7 @@ impl SavedReader {
 }
 
 impl SavedStatus {
-    /// Reads it. What is not readable counts as none.
+    /// Reads it. Unreadable content counts as none.
     pub(super) async fn read(disk: &Arc<DiskCache>) -> Option<Self> {
         let value = disk.get(NAME).await?;
         let read = serde_json::from_slice(&value.bytes);

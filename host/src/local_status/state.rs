@@ -63,7 +63,7 @@ pub struct LocalStatus {
 /// How far the local status is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// What is on disk is not read yet.
+    /// The file on disk is not read yet.
     Starting,
     /// Nothing was reported so far.
     Idle,
@@ -302,7 +302,7 @@ impl LocalStatus {
         self.overlay.load_full()
     }
 
-    /// What is to be kept on disk; `None` if kubelet is no client.
+    /// The state to keep on disk; `None` if kubelet is no client.
     pub(super) fn to_saved(&self) -> Option<SavedStatus> {
         let state = self.state();
         let (reader, _) = state.kubelet.as_ref()?;

@@ -106,7 +106,8 @@ impl Modules {
         found(&layout, reference, policy, reference.reference().registry().to_owned())
     }
 
-    /// Pulls an artifact with its signatures, which are not checked. What has arrived before a failure is not pulled again.
+    /// Pulls an artifact with its signatures, which are not checked. Blobs that have arrived before a failure are not pulled
+    /// again.
     ///
     /// # Errors
     /// What each address of the registry says.

@@ -56,7 +56,7 @@ pub(super) struct Account {
     pub(super) pod: String,
 }
 
-/// What the answer to a TokenRequest says of the token that it has issued, apart from the token's claims.
+/// The fields of a TokenRequest's answer about the issued token, apart from the token's claims.
 pub(super) struct IssuedToken<'a> {
     pub(super) token: &'a str,
     /// The namespace and the name of the service account.
@@ -272,7 +272,7 @@ pub(super) fn token_hash(token: &[u8]) -> Arc<str> {
     hash_text(hash).into()
 }
 
-/// What a token that the API server has just issued says of itself: nobody else has touched it.
+/// The claims of a token that the API server has just issued: nobody else has touched it.
 pub(super) fn issued_claims<T: DeserializeOwned>(token: &[u8]) -> Option<T> {
     claims(token)
 }

@@ -1,9 +1,9 @@
 //! Explains what a client component sees of an object, and why: `/explain` on the admin port.
 //!
-//! The caller needs its own permission to read the object, by itself or in a list as client components do, as at the plain port: its
-//! token, or as a process of the node with the right uid the node credential. It may then read the object at the API server, where
-//! no filter hides it, so the explanation reveals nothing else of it. What filters looked up is part of it: that are resources which
-//! every node may read.
+//! The caller needs its own permission to read the object, by itself or in a list as client components do, as at the plain
+//! port: its token, or as a process of the node with the right uid the node credential. It may then read the object at the API
+//! server, where no filter hides it, so the explanation reveals nothing else of it. The objects that filters looked up are part
+//! of it: these are resources that every node may read.
 
 use std::net::SocketAddr;
 

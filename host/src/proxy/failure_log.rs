@@ -29,7 +29,7 @@ pub(crate) struct FailureLog {
     lines: LogLimit,
 }
 
-/// What requests have failed for.
+/// The reasons why requests have failed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Reason {
     component: String,

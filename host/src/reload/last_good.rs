@@ -269,7 +269,7 @@ impl KeptFilter {
         Self { digest: filter.digest().to_string(), rules }
     }
 
-    /// What is not valid counts as none: another release may have written it.
+    /// Invalid content counts as none: another release may have written it.
     fn read(&self, name: &str) -> Option<(FilterName, KeptModule)> {
         let rules = self.rules.iter().map(|rule| rule.parse().ok()).collect::<Option<_>>()?;
         Some((name.parse().ok()?, KeptModule { digest: self.digest.parse().ok()?, rules }))

@@ -198,7 +198,7 @@ impl Refresh {
                 (true, false) => None,
             };
         }
-        // What it has shown was wrong, or was of another history.
+        // It has shown wrong objects, or those of another history.
         let shown = self.view.snapshot().version;
         if version < shown {
             self.stamps.forget();
@@ -321,7 +321,7 @@ impl Refresh {
             || source.format != view.format
             || present.any(|new| view.objects.get(&new.key).is_some_and(|old| is_other(old, new)))
         {
-            // The cluster was restored from a backup, or a peer has forged objects. What clients hold is not known.
+            // The cluster was restored from a backup, or a peer has forged objects. The state of clients is unknown.
             return self.rebuild().await;
         }
         self.position = position;

@@ -122,7 +122,7 @@ impl LastKnown {
                     return;
                 }
             } else {
-                // What it was when it was smaller is not what was last known.
+                // Its earlier, smaller state is not the last known one.
                 tracing::warn!(object = %key, limit = LARGEST, "looked-up object is too large to be kept, filters go on without it once it is gone");
                 state.objects.remove(&key);
             }

@@ -9,7 +9,7 @@ use weir_upstream::Identity;
 /// The identity with which a store is read. Two identities never share a store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoreReader {
-    /// The daemon's own identity. What it reads is served to clients that may read the same.
+    /// The daemon's own identity. Its objects are served to clients that may read them.
     Daemon,
     /// The node credential, for clients that have it.
     Node,

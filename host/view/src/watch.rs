@@ -246,7 +246,7 @@ impl<O: Object> ViewWatch<O> {
         let (selects_old, selects_new) = selector.of_event(event);
         let shows = |object: &Option<Arc<O>>| object.as_ref().filter(|object| object.is_shown()).cloned();
         let (old, new) = (shows(&event.old).filter(|_| selects_old), shows(&event.new).filter(|_| selects_new));
-        // What a client of such a version holds, another chain may have made.
+        // A client of such a version may hold outcomes of another chain.
         let may_be_held = event.version <= last && (selects_old || selects_new);
         let shared = Some(event.clone());
         let failed = event.new.as_ref().filter(|new| selects_new && new.has_failed());

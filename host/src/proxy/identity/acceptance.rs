@@ -36,11 +36,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most credentials in memory. Those beyond are asked for again.
 const CAPACITY: u64 = 4096;
 
-/// What the API server said of credentials in the last minutes.
+/// The API server's answers about credentials in the last minutes.
 #[derive(Debug)]
 pub(in crate::proxy) struct Acceptances {
     known: Cache<Arc<str>, CachedAuthentication>,
-    /// How often all was forgotten. What was asked before does not count, whenever it is answered.
+    /// How often all was forgotten. Earlier questions do not count, whenever they are answered.
     forgotten: AtomicU64,
 }
 

@@ -36,7 +36,7 @@ impl Proxy {
         }
         let reader = views.reader(caller.identity(), caller.headers(), component, resource, || caller.reader());
         let Some(reader) = reader else { return Ok(None) };
-        // What is read as the node or as a certificate's user is for this identity alone.
+        // Objects that are read as the node or as a certificate's user are for this identity alone.
         let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
         if is_reviewed && !self.may_read_on(caller, request).await? {
             return Ok(None);

@@ -84,7 +84,7 @@ impl CachedRead {
                 media_type.transform = Transform::None;
             }
         }
-        // What Weir does not read exactly as the API server does, only the API server answers.
+        // Only the API server answers requests that Weir does not read exactly as it does.
         let options = resource.options.as_ref().ok()?;
         let start = Start::of(resource, options, online)?;
         Some(Self {
@@ -192,7 +192,7 @@ async fn read_view(
 ) -> Option<Result<Response<ResponseBody>, StatusError>> {
     // Right after a start, the objects are on their way from disk.
     let _ = tokio::time::timeout(proxy.start_wait, view.restored()).await;
-    // What its reader may not read any more is for the API server to refuse, now and offline.
+    // The API server refuses objects that its reader may not read any more, now and offline.
     if view.is_refused() {
         return None;
     }
@@ -235,7 +235,7 @@ async fn read_view(
 async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
     let mut filled = view.subscribe();
     let mut reflector = view.reflector_state();
-    // What the reader may not read any more does not change in the view.
+    // Objects that the reader may not read any more do not change in the view.
     let refused = reflector.borrow().error.as_ref().is_some_and(|error| error.needs_operator_action());
     if filled.borrow().is_some() {
         return (!online || !refused).then_some(());

@@ -27,7 +27,7 @@ pub(super) enum RememberedRead {
 /// A read of one object.
 pub(super) struct RememberedObject {
     read: ObjectRead,
-    /// Whether a view has it, so that it need not be kept once more. What was kept before is forgotten all the same.
+    /// Whether a view has it, so that it need not be kept once more. An earlier copy is dropped in any case.
     is_held: bool,
 }
 

@@ -179,7 +179,7 @@ impl ConsistentReads {
         loop {
             // The store owns the sender.
             let Ok(asked) = questions.wait_for(|asked| *asked > answered).await.map(|asked| *asked) else { return };
-            // What arrives while the answer is on its way is newer than the answer.
+            // Events that arrive while the answer is on its way are newer than the answer.
             let before = self.store.snapshot().version;
             let version = match self.server.first().await {
                 // Such a list is never stale: who was further is of another history, or its peer is.

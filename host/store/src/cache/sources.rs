@@ -45,7 +45,7 @@ struct Peer {
 /// A peer whose objects differed from the API server's.
 struct Differed {
     at: Instant,
-    /// The version of the store when the peer was asked again. What is later, it has sent since.
+    /// The version of the store when the peer was asked again. It has sent later versions since.
     asked_again: Option<u64>,
 }
 

@@ -322,7 +322,7 @@ impl DiskCache {
         beside: impl Fn(&Reading) -> Option<T> + Clone + Send + 'static,
         operation: impl Fn(&mut DiskState) -> Option<T> + Clone + Send + 'static,
     ) -> Option<T> {
-        // What the API server has, too, need not wait for a disk that hangs.
+        // Content that the API server has, too, need not wait for a disk that hangs.
         let is_online = self.connectivity.as_ref().is_some_and(Connectivity::is_working);
         if is_online && self.hangs.load(Ordering::Relaxed) && self.reader.available_permits() == 0 {
             return None;
@@ -352,7 +352,7 @@ impl DiskCache {
             if let Some(read) = self.read_on_thread(read).await? {
                 return read;
             }
-            // What is not found then is found once the file is verified, or opened to be written, which is for one that writes.
+            // A missing value may be found once the file is verified or opened for writing, which only a writer does.
             tokio::select! {
                 biased;
                 _ = verified.changed() => {}

@@ -15,7 +15,7 @@ pub(super) enum ClusterCheck {
     /// The API server has given no answer to the first request.
     Unreachable,
     Same,
-    /// What was restored before is of another cluster.
+    /// Stores that were restored before are of another cluster.
     Other,
 }
 
@@ -90,7 +90,7 @@ impl DiskState {
         let before = self.confirmed.replace(uid.clone());
         let is_first = before.is_none_or(|before| before == uid);
         let known = self.with_database(|state, _| Ok(state.cluster.clone()));
-        // What was restored came from the file that was open before.
+        // Restored stores came from the file that was open before.
         let known = known.unwrap_or_else(|| self.cluster.clone());
         if let Some(known) = known.filter(|known| *known != uid) {
             self.note_foreign(&known);

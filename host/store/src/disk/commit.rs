@@ -119,7 +119,7 @@ impl DiskState {
         let (mut pending, mut next) = (Vec::new(), None);
         let mut names = HashSet::new();
         for PersistRequest { name, store, confidentiality } in requests {
-            // What was restored from another cluster's file never goes back to disk.
+            // Stores restored from another cluster's file never go back to disk.
             let is_foreign = store.may_be_foreign() || (self.foreign > 0 && store.is_stale());
             let unusable = !store.state().borrow().synced || is_foreign;
             // One that is closed and opened again is registered twice for a moment.
@@ -197,7 +197,7 @@ impl DiskState {
                         put(batch, name, value.seal(name, key)?)?;
                     }
                     (Some(value), Err(_)) if !value.confidential => put(batch, name, value.seal(name, None)?)?,
-                    // What the key has encrypted stays for its return, as that of stores.
+                    // Values that the key has encrypted stay for its return, as those of stores.
                     (Some(_), Err(_)) => {}
                 }
             }

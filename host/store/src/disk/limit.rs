@@ -1,6 +1,6 @@
 //! Keeps the cache on disk within its size: evicts stores, values, and free pages.
 //!
-//! Each store counts with its row, so that empty ones give way, too. What serves node components goes last.
+//! Each store counts with its row, so that empty ones give way, too. Content of node components is evicted last.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! Opens the database file, and another one in place of one that does not fit.
 //!
-//! What does not fit is set aside, and used again when it fits. From a damaged file the stores that are whole are taken over;
-//! nothing else of it is.
+//! Files that do not fit are set aside, and used again when they fit. From a damaged file the stores that are whole are taken
+//! over; nothing else of it is.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -195,7 +195,7 @@ fn is_empty(config: &DiskConfig, metrics: &Arc<DiskMetrics>) -> bool {
     peek(config, metrics, is_empty).unwrap_or(false)
 }
 
-/// Looks into a file that is not in use. What is looked at is verified, and nothing else of it.
+/// Looks into a file that is not in use. Only the parts that are read are verified.
 fn peek<T>(config: &DiskConfig, metrics: &Arc<DiskMetrics>, look: impl FnOnce(&Database) -> T) -> Result<T, DiskError> {
     let database = Database::open(open_storage(&*config.readable)?, metrics.clone(), false)?;
     let seen = look(&database);

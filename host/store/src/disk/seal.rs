@@ -1,4 +1,4 @@
-//! Seals what is written to disk: with a digest, compressed, or encrypted. What was changed since is not unsealed.
+//! Seals what is written to disk: with a digest, compressed, or encrypted. Changed content is not unsealed.
 //!
 //! Each blob is bound to its place (store, sequence number, key): a blob that appears elsewhere does not unseal.
 

@@ -151,7 +151,7 @@ impl DiskState {
         }
     }
 
-    /// Opens the file. What another node, cluster or release wrote is set aside, and so is a damaged file. One that cannot be
+    /// Opens the file. A file of another node, cluster or release is set aside, and so is a damaged one. One that cannot be
     /// written is read.
     fn reopen(&mut self) -> Option<Database> {
         self.is_read_only = false;
@@ -271,7 +271,7 @@ impl DiskState {
         self.failures += 1;
         self.may_be_read = error.may_be_read();
         self.retry_at = Some(Instant::now() + delay);
-        // What shows while it is only read, another process may be writing.
+        // In a file that is only read, apparent damage may be another process writing.
         self.damage = (!error.is_temporary() && !self.is_read_only).then_some(error);
     }
 
@@ -301,8 +301,8 @@ impl DiskState {
         }
     }
 
-    /// Reads a store. What is damaged is reported and dropped, alone if possible. What another key has encrypted is reported, and
-    /// stays until something else is written in its place: the key may come back.
+    /// Reads a store. Damaged parts are reported and dropped, alone if possible. Parts encrypted with another key are reported,
+    /// and stays until something else is written in its place: the key may come back.
     pub(super) fn load(&mut self, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
         if let Some(open) = self.open.get(name) {
             return Some(open.snapshot());

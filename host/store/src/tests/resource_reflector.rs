@@ -347,7 +347,7 @@ async fn a_list_ends_where_its_reader_has_no_room_left() {
     let store = reflected.store.clone();
     reflected.store.room().limit(move |bytes| {
         seen.send_modify(|seen| *seen = bytes.max(*seen));
-        // What has arrived is what the store reports.
+        // The store reports the events that have arrived.
         store.status().arriving as u64 == bytes && bytes <= 1 << 20
     });
     let mut state = reflected.store.state();

@@ -119,7 +119,7 @@ impl OlderEvents {
         while let Some(event) = self.decoder.next().map_err(invalid)? {
             events.push(event);
         }
-        // What is after that comes from the history.
+        // Later events come from the history.
         let is_older = |event: &WatchEvent| version(event).unwrap_or_default() <= self.until;
         let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until);
         let has_error = events.iter().any(|event| event.event_type == EventType::Error);

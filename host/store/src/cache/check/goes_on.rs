@@ -24,7 +24,7 @@ impl StoreCheck {
             if asked.continuity != Continuity::Known && self.is_comparable() {
                 return asked;
             }
-            // What else it waits for shows in the state, or in a moment.
+            // Its other waits end with the state, or in a moment.
             let _ = tokio::time::timeout(pause, state.changed()).await;
         }
     }

@@ -42,7 +42,7 @@ fn a_start_under_another_name_costs_nothing() {
     }
     let mut state = start(&folder, "edge-a");
     assert_eq!(services(&mut state), Some(kept.clone()));
-    // What the other name has kept meanwhile is its own.
+    // The other name keeps its own content.
     drop(state);
     let other = store(&["c"]);
     let mut state = start(&folder, "edge-b");
@@ -95,7 +95,7 @@ fn a_file_that_has_no_owner_yet_gives_way_to_one_that_was_set_aside() {
     assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept));
 }
 
-/// What somebody has put where a file is to be set aside does not keep it from there.
+/// A file is set aside even if something else is at that path.
 #[test]
 fn a_folder_in_the_place_of_a_file_that_is_set_aside_gives_way() {
     let (folder, kept) = kept();
