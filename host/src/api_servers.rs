@@ -52,7 +52,7 @@ impl ApiServers {
     /// Loads the servers and the credentials.
     ///
     /// # Errors
-    /// The daemon's own credential is not usable, and no start before this one has told the servers.
+    /// The daemon's own credential is not usable, and no earlier start has saved the addresses of the servers.
     pub(crate) async fn load(config: &ServeConfig) -> Result<Self, SourceError> {
         let node = async {
             match config.node_kubeconfig.clone() {
@@ -99,7 +99,8 @@ impl ApiServers {
     /// Sets up the connections, their probes, and the renewal of credentials, and follows what the names of the servers mean.
     ///
     /// # Errors
-    /// A certificate or another part of the credential is not usable, and no start before this one has told the servers.
+    /// A certificate or another part of the credential is not usable, and no earlier start has saved the addresses of the
+    /// servers.
     pub(crate) fn connect(
         self,
         config: &ServeConfig,
@@ -195,7 +196,7 @@ async fn load(source: &ServerSource) -> Loaded {
             let expires = loaded.expires;
             (Ok(loaded), FirstLoad::Ended(expires))
         }
-        // What cannot be read now may be there before its file is watched.
+        // A file that cannot be read now may appear before it is watched.
         Ok(Err(error)) => (Err(Unloaded::Failed(error)), FirstLoad::Ended(Some(clock::now()))),
         Err(_) => (Err(Unloaded::GoesOn), FirstLoad::GoesOn(load)),
     };

@@ -26,7 +26,7 @@ use crate::disk_cache::{close_disk, confirm_cluster, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
 use crate::ledger::Ledger;
 use crate::local_status::layer;
-use crate::logging::{Told, log_to_stderr};
+use crate::logging::{LoggedOnce, log_to_stderr};
 use crate::lookups::{ReflectorLookups, ReflectorView};
 use crate::metrics::Metrics;
 use crate::modules::{ModuleCache, Modules};
@@ -101,7 +101,7 @@ pub fn serve(mut config: ServeConfig) -> Result<(), ServeError> {
     let name = trust_credential(&mut config);
     let traces = Traces::start(config.otlp_endpoint.as_ref(), &config.node_name)?;
     let _log = log_to_stderr(config.log, &traces);
-    name.tell(&config.node_name);
+    name.log(&config.node_name);
     // Client connections have threads of their own (`Workers`). This runtime is for all other tasks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("weir").build();
@@ -172,7 +172,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         peers: peers.clone(),
         files: WatchedFiles::default(),
         keeps_files: config.disk_cache.is_some(),
-        told: Told::default(),
+        logged_once: LoggedOnce::default(),
     };
 
     // The proxy. It receives the active filter set through a channel.

@@ -80,7 +80,7 @@ pub(crate) fn cache_directory(configured: Option<PathBuf>) -> io::Result<(PathBu
     Ok((temporary.path().to_owned(), Some(temporary)))
 }
 
-/// Checks that the directory is the daemon's alone. What is in it was then put there by this user, or by root.
+/// Checks that the directory is the daemon's alone. Then only this user or root has written its content.
 fn check_owner(path: &Path) -> io::Result<()> {
     let (own, metadata) = (rustix::process::geteuid().as_raw(), path.metadata()?);
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);

@@ -7,7 +7,7 @@ use tracing::Instrument;
 use weir_runtime::Serving;
 use weir_store::disk::DiskCache;
 use weir_store::{
-    CheckConfig, CheckMetrics, LentClients, Peers, ReflectorClient, ReflectorTiming, ResourceStores,
+    CheckConfig, CheckMetrics, DelegatedClients, Peers, ReflectorClient, ReflectorTiming, ResourceStores,
     ResourceStoresConfig, UplinkLimit, UserClients,
 };
 use weir_upstream::{RefusalSender, Tasks, Upstream};
@@ -34,22 +34,22 @@ pub(crate) fn resource_stores(
     (refusals, tasks): (RefusalSender, &Tasks),
 ) -> ResourceStores {
     let connectivity = upstream.connectivity();
-    let client = |client| ReflectorClient { client, connectivity: connectivity.clone(), lent: None };
+    let client = |client| ReflectorClient { client, connectivity: connectivity.clone(), delegated: None };
     let impersonating = upstream.clone();
     let reads = connectivity.clone();
     let users: UserClients = Arc::new(move |user| {
         let client = impersonating.client_impersonating(&user.user, &user.groups).ok()?;
-        Some(ReflectorClient { client, connectivity: reads.clone(), lent: None })
+        Some(ReflectorClient { client, connectivity: reads.clone(), delegated: None })
     });
-    let (lent_to, reads) = (upstream.clone(), connectivity.clone());
-    let lent: LentClients = Arc::new(move |credential| ReflectorClient {
-        client: lent_to.client_with_lent(credential.clone(), refusals.clone()),
+    let (upstream_client, reads) = (upstream.clone(), connectivity.clone());
+    let delegated: DelegatedClients = Arc::new(move |credential| ReflectorClient {
+        client: upstream_client.client_with_delegated(credential.clone(), refusals.clone()),
         connectivity: reads.clone(),
-        lent: Some(credential),
+        delegated: Some(credential),
     });
     let stores = ResourceStoresConfig {
         users: Some(users),
-        lent: Some(lent),
+        delegated: Some(delegated),
         daemon: Some(client(upstream.client())),
         node: upstream.has_node_credential().then(|| client(upstream.node_client())),
         peers,

@@ -1,7 +1,7 @@
 //! Commands for filter authors and operators. Those that run modules do it as the daemon does.
 
-/// Writes a line to standard output. Whoever reads it may have read enough (`weir test | head`), which `println!` would make a panic.
-macro_rules! say {
+/// Writes a line to standard output. The reader may stop early (`weir test | head`), on which `println!` would panic.
+macro_rules! print_line {
     ($($text:tt)*) => {{
         use std::io::Write as _;
         let _ = writeln!(std::io::stdout().lock(), $($text)*);

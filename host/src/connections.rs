@@ -1,4 +1,4 @@
-//! The open connections of one port: how many, of whom, and which of them are idle.
+//! The open connections of one port: their number, their peers, and which of them are idle.
 //!
 //! A client that opens many connections must not shut others out. Each peer has a share: half of all connections. At its share
 //! a peer loses its connection that has been idle longest, and when the port is full the peer with the most connections does.
@@ -22,7 +22,7 @@ pub(crate) use self::peer_uid::peer_uid;
 /// [`OpenConnection::idle_since`] of a connection with requests.
 const BUSY: u64 = u64::MAX;
 
-/// Who opened a connection.
+/// The peer that opened a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ConnectionPeer {
     /// A program on another machine or in a pod, by its address.
@@ -83,7 +83,7 @@ pub(crate) enum NotAdmitted {
 }
 
 impl ConnectionPeer {
-    /// Returns who opened the connection from `client` to `server`.
+    /// Returns the peer that opened the connection from `client` to `server`.
     pub(crate) fn of(client: SocketAddr, server: Option<SocketAddr>) -> Self {
         let address = client.ip().to_canonical();
         match address.is_loopback() {
@@ -186,7 +186,7 @@ impl ActiveRequest {
 }
 
 impl Connection {
-    /// Who opened it.
+    /// The peer that opened it.
     pub(crate) fn peer(&self) -> ConnectionPeer {
         self.0.open.peer
     }

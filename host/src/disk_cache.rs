@@ -100,7 +100,7 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
 }
 
 /// Asks the API server for the identity of the cluster until it answers, and again after each lost connection and now and then:
-/// another cluster may answer at the same address. What is kept on disk is of one cluster.
+/// another cluster may answer at the same address. The content on disk is of one cluster.
 pub(crate) async fn confirm_cluster(stores: ResourceStores, client: kube::Client, connectivity: Connectivity) {
     let (disk, cluster) = (stores.disk(), stores.cluster_watch());
     let namespaces: Api<Namespace> = Api::all(client);
@@ -119,7 +119,7 @@ pub(crate) async fn confirm_cluster(stores: ResourceStores, client: kube::Client
                     last.clear();
                     tokio::select! {
                         () = reconnects.next() => {}
-                        // Whoever closes each connection must not cause a busy loop.
+                        // A server that closes each connection must not cause a busy loop.
                         () = repeats.next() => tokio::time::sleep(jitter(FIRST_RETRY)).await,
                         () = cluster.doubted() => {}
                         () = tokio::time::sleep(jitter(AGAIN)) => {}

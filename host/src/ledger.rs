@@ -1,4 +1,4 @@
-//! One ledger of bytes: what the daemon holds for whom beyond a request.
+//! One ledger of the bytes that the daemon holds for each owner beyond a request.
 //!
 //! Clients choose the names of views, stores and remembered responses, so each of these carries a [`Charge`] of what it costs:
 //! its task, its keys and its index, not objects alone. Half of the budget is for the daemon and for node components: nobody
@@ -53,7 +53,7 @@ struct Account {
     refused_until: Option<Instant>,
 }
 
-/// What bytes are used for.
+/// The use of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Views and the stores that they show.
@@ -72,7 +72,7 @@ pub(crate) enum OverShare {
     OfOwner {
         /// What the owner has.
         used: u64,
-        /// What it may have.
+        /// Its limit.
         share: u64,
     },
     /// Something of the owner has outgrown its share not long ago.
@@ -80,7 +80,7 @@ pub(crate) enum OverShare {
         "this user has exceeded its share of Weir's memory of {share} bytes, and opens nothing new for {} s", PENALTY.as_secs()
     )]
     Penalty {
-        /// What the owner may have.
+        /// The limit of the owner.
         share: u64,
     },
     /// That of all clients together, except for node components.
@@ -88,7 +88,7 @@ pub(crate) enum OverShare {
     OfOthers {
         /// What they have.
         used: u64,
-        /// What they may have.
+        /// Their limit.
         share: u64,
     },
 }

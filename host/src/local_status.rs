@@ -9,7 +9,7 @@
 //!                                            ▲ hand_over drops what the API server says, too
 //! ```
 //!
-//! The Weirs of a pool tell each other, so that Services across the nodes of a site work, too (`peers`).
+//! The Weirs of a pool exchange these reports, so that Services across the nodes of a site work, too (`peers`).
 //!
 //! kubelet itself reads what the API server has, so that its patches stay whole differences.
 //!

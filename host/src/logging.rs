@@ -16,7 +16,7 @@ use crate::traces::{SPANS, Traces};
 /// The most lines that wait to be written.
 const MAX_WAITING: usize = 4096;
 
-/// What becomes of a line that was shown before.
+/// How to treat a line that was shown before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeated {
     /// It is shown again.
@@ -53,28 +53,28 @@ pub(crate) fn show_again() {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// What the log has said of conditions that each retry meets again: each is said once, until it is over.
+/// Conditions that the log has reported. Each is logged once until it is over, although each retry meets it again.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct LoggedOnce(Arc<Mutex<BTreeSet<String>>>);
 
-impl Told {
-    /// Notes whether a condition holds. Returns whether that is to be said.
+impl LoggedOnce {
+    /// Records whether a condition holds. Returns whether to log it.
     pub(crate) fn is_news(&self, condition: &str, holds: bool) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !holds {
-            told.remove(condition);
+            logged.remove(condition);
             return false;
         }
-        if told.len() >= MAX_LINES {
-            told.clear();
+        if logged.len() >= MAX_LINES {
+            logged.clear();
         }
-        told.insert(condition.to_owned())
+        logged.insert(condition.to_owned())
     }
 }
 
 /// Sends the log of a command to stderr, for people: what filters log and print, without times.
 pub(crate) fn log_for_people(verbosity: u8, repeated: Repeated) {
-    // A command says itself why it fails, also what libraries have told it.
+    // A command prints why it fails itself, with the errors of libraries.
     let others = if verbosity == 0 { LevelFilter::OFF } else { LevelFilter::WARN };
     let levels = Targets::new().with_default(others).with_target("weir", own_level(verbosity));
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
@@ -86,9 +86,9 @@ pub(crate) fn log_for_people(verbosity: u8, repeated: Repeated) {
     };
 }
 
-/// Sends the log of this process to stderr, and its spans to where traces go. A thread writes the lines: whoever reads the pipe may
-/// not, and nobody waits for that. Lines beyond [`MAX_WAITING`] are lost then. What waits is written when the guard is dropped, within
-/// a second.
+/// Sends the log of this process to stderr, and its spans to where traces go. A thread writes the lines, so that no task waits
+/// for a reader of the pipe that does not read. Lines beyond [`MAX_WAITING`] are lost then. Dropping the guard writes the
+/// waiting lines, for at most a second.
 pub(crate) fn log_to_stderr(config: LogConfig, traces: &Traces) -> WorkerGuard {
     let others = match config.verbosity {
         0 => LevelFilter::WARN,

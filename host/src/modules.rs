@@ -26,7 +26,7 @@ pub use self::cache::ModuleCache;
 pub(crate) use self::cache::{Arrival, layout_file};
 pub(crate) use self::peer::{PEER_MODULES, WAIT};
 use crate::config::{Configuration, TrustFlags};
-use crate::logging::Told;
+use crate::logging::LoggedOnce;
 use crate::unpack::unpacked;
 use weir_kube::utf8;
 use weir_process::{FileRead, WatchedFiles, files};
@@ -37,7 +37,7 @@ use weir_store::Peers;
 
 /// The largest file of settings in bytes.
 const MAX_SETTINGS: usize = 4 << 20;
-/// How long a module waits for who is writing it.
+/// How long a read of a module waits for its writer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The name under which `binaryData` of the configuration's own ConfigMap stands in the signature policy. No ConfigMap has it.
 const OWN: &str = "configmap://binaryData";
@@ -51,16 +51,16 @@ pub struct Modules {
     pub trust: TrustFlags,
     /// What has been read once.
     pub cache: Option<Arc<ModuleCache>>,
-    /// The namespace of ConfigMaps with modules, and who reads them.
+    /// The namespace of ConfigMaps with modules, and the client that reads them.
     pub config_maps: Option<(Client, String)>,
     /// The other Weirs of the pool.
     pub peers: Peers,
-    /// Follows the files of all that, and reads them.
+    /// Reads and follows the files of all that.
     pub files: WatchedFiles,
     /// Whether modules of the directory are kept in the cache, for the last good configuration.
     pub keeps_files: bool,
-    /// What the log has said of all that.
-    pub(crate) told: Told,
+    /// Logs a failure of any of them once.
+    pub(crate) logged_once: LoggedOnce,
 }
 
 /// A module.
@@ -72,7 +72,7 @@ pub(crate) struct FoundModule {
 }
 
 impl Modules {
-    /// Returns the module of an entry. Cancel-safe. `progress` is told how far a pull is.
+    /// Returns the module of an entry. Cancel-safe. `progress` receives the progress of a pull.
     ///
     /// # Errors
     /// A message for the operator: where it is not, or why it does not count.
@@ -134,7 +134,7 @@ impl Modules {
     }
 
     /// Follows what these filters are made of, apart from what has a digest: their files, and those that may make a refused module
-    /// acceptable. What else is in a folder, such as a log, is of no interest.
+    /// acceptable. Other files in a folder, such as a log, are ignored.
     pub(crate) fn follow(&self, source: Option<(PathBuf, usize)>, configuration: Option<&Configuration>) {
         let settings = self.trust.files().map(|path| (path.clone(), MAX_SETTINGS));
         let mut files: Vec<_> = source.into_iter().chain(settings).collect();

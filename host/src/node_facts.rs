@@ -22,7 +22,7 @@ const SHOWN: usize = 63;
 pub enum NodeState {
     /// It has not been read yet.
     Pending,
-    /// The same, and no API server answers: it may take long.
+    /// It has not been read yet, and no API server answers: it may take long.
     Away,
     /// What it says, or last said; nothing if there was no such Node.
     Known(NodeFacts),
@@ -144,7 +144,7 @@ fn note_missing(node: Option<&str>, before: &mut bool, is_missing: bool) {
     }
 }
 
-/// What the Node says. One that is gone says what it last did, also after a restart: whoever deletes a Node to move it to another
+/// Returns the facts of the Node. A deleted one keeps its last facts, also across restarts: deleting a Node to move it to another
 /// pool does not turn filters off, or on.
 fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
     let (lookup, snapshot) = (handle.lookup(), reflectors.snapshot());

@@ -21,7 +21,7 @@ pub(crate) enum NameInFlag {
 
 impl NameInFlag {
     /// Logs it, once there is a log. `node` is the name that is used.
-    pub(crate) fn tell(self, node: &str) {
+    pub(crate) fn log(self, node: &str) {
         match self {
             Self::Holds => {}
             Self::Replaced(flag) => {

@@ -122,7 +122,7 @@ impl Outage {
                 Some(_) => TICK.min(self.grace / 8),
                 None if self.upstream.connectivity().is_working() => {
                     files.write_online().await;
-                    // What was allowed since it was written may end a grace after the next time: see `holds`.
+                    // Permissions since it was written may end a grace after the next time: see `holds`.
                     ONLINE_TICK.min(self.grace / 2)
                 }
                 None => FIRST_TICK.min(self.grace / 2),
@@ -155,7 +155,7 @@ impl OutageFiles {
         Self { since: directory.join(SINCE), running: directory.join(RUNNING), online: directory.join(ONLINE) }
     }
 
-    /// What is not readable counts as none.
+    /// Unreadable content counts as none.
     async fn read(&self) -> Option<(SystemTime, Duration)> {
         let since: SystemTime = read_time::<jiff::Timestamp>(&self.since).await?.into();
         let seconds = read_time(&self.running).await;

@@ -9,7 +9,7 @@
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
 //! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
-//! [`explain`] tells why a client sees an object as it does. [`credential`] distinguishes clients by their credentials.
+//! [`explain`] explains why a client sees an object as it does. [`credential`] distinguishes clients by their credentials.
 //! [`respond`] turns every error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
@@ -49,7 +49,7 @@ use self::failure_log::FailureLog;
 pub(crate) use self::failure_log::FailureStatus;
 use self::identity::acceptance::Acceptances;
 use self::identity::grants::Grants;
-use self::identity::kinds::LearntKinds;
+use self::identity::kinds::KindReviews;
 use self::identity::reviews::ReviewCache;
 use self::in_flight::InFlight;
 pub use self::metrics::ProxyMetrics;
@@ -139,7 +139,7 @@ pub struct ProxyParts {
     pub metrics: Arc<ProxyMetrics>,
     /// Counts requests by client component.
     pub clients: Arc<ClientTable>,
-    /// What is held for whom.
+    /// The bytes that are held for each owner.
     pub ledger: Ledger,
     /// Counts what is relayed for peers.
     pub relay_metrics: Arc<RelayMetrics>,
@@ -159,7 +159,7 @@ pub struct Proxy {
     /// The permissions for the time without an API server.
     grants: Grants,
     /// What was asked about the permissions of clients.
-    learnt_kinds: LearntKinds,
+    kind_reviews: KindReviews,
     reviews: ReviewCache,
     /// Whether clients may read what views serve.
     read_reviews: ReviewCache,
@@ -231,7 +231,7 @@ impl Proxy {
             node_service_accounts: config.node_service_accounts,
             accepted: Acceptances::default(),
             grants: Grants::new(disk.clone(), outage.clone()),
-            learnt_kinds: LearntKinds::default(),
+            kind_reviews: KindReviews::default(),
             reviews: ReviewCache::for_certificates(),
             read_reviews: ReviewCache::for_reads(),
             views,

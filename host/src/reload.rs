@@ -11,7 +11,7 @@ mod last_good;
 mod metrics;
 mod partial;
 mod prepare;
-mod proving;
+mod rollback;
 mod selection;
 mod served_rules;
 mod source;
@@ -80,7 +80,7 @@ pub struct Reloader {
 #[derive(Default)]
 struct Kept {
     /// The last set that no trial has taken back. Its configuration is on disk.
-    proven: Option<LoadedSet>,
+    passed: Option<LoadedSet>,
     /// What holds while a configuration is refused.
     held: Held,
     rules: Option<ServedRules>,
@@ -108,11 +108,11 @@ enum AttemptResult {
     Final,
 }
 
-/// What became of a configuration that is valid.
+/// The result of a valid configuration.
 enum Activation {
     /// It is active. The set, unless the Node turns all filters off.
     Active(Option<LoadedSet>),
-    /// What of it is for this node is not known yet.
+    /// Its filters for this node are not known yet.
     Waiting,
     /// A trial has taken it back.
     TakenBack(ReloadError),
@@ -128,7 +128,7 @@ impl Reloader {
             node: self.node.clone(),
         };
         self.follow(None);
-        // Events are there before the first read: they tell whether somebody is writing.
+        // Events begin before the first read: they show whether a file is being written.
         self.modules.files.begin().await;
         let mut pause = RETRY;
         let mut logged = Logged::default();
@@ -185,7 +185,7 @@ impl Reloader {
             ConfigSource::ConfigMap { .. } => self.state.borrow_and_update().clone(),
         };
         let source = self.source.to_string();
-        // What the Node turns on again waits for no load.
+        // Filters that the Node turns on again wait for no load.
         self.hold_for_the_node(&source, kept, started);
         // Whether there is another one to fall back to.
         let mut has_other = true;
@@ -265,8 +265,8 @@ impl Reloader {
             self.pend(&here, &[]).await;
         }
         let mut reusable = before.as_deref().map(|set| set.filters().to_vec()).unwrap_or_default();
-        // Those of the last proven set return with all that they have learned.
-        reusable.extend(kept.proven.iter().flat_map(|proven| proven.filters.iter().cloned()));
+        // The filters of the last set that has passed return with all their traces.
+        reusable.extend(kept.passed.iter().flat_map(|passed| passed.filters.iter().cloned()));
         reusable.extend(kept.held.filters.iter().flatten().cloned());
         let (filters, errors, may_pass) = self.load_all(&here, &reusable, configuration.is_from_disk()).await;
         if !errors.is_empty() {
@@ -315,7 +315,7 @@ impl Reloader {
         let (mut filters, mut errors, mut may_pass) = (Vec::new(), Vec::new(), false);
         for entry in &configuration.filters {
             self.status.loading(entry);
-            // What a change makes of it is a question for the newest configuration alone.
+            // Only the newest configuration decides the effect of a change.
             self.tried.lock().begins((!is_from_disk).then_some(entry));
             let progress = |text| self.status.progress(entry, text);
             let waits = || {

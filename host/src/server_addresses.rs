@@ -51,7 +51,7 @@ impl ServerAddresses {
         Arc::new(Self { upstream, servers, file, known: Mutex::default() })
     }
 
-    /// Continues with what the file of the cache directory tells.
+    /// Continues with the addresses in the file of the cache directory.
     async fn restore(&self) {
         if let Some(file) = &self.file {
             let answered = read(file).await;
@@ -161,7 +161,7 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What is not readable counts as nothing.
+/// Unreadable content counts as none.
 async fn read(path: &Path) -> Addresses {
     let text = match files::read(path, MAX).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Addresses::new(),

@@ -19,7 +19,7 @@ impl ServerFile {
         Self(directory.join(NAME))
     }
 
-    /// The servers of the last start with a credential. What is not readable counts as none.
+    /// The servers of the last start with a credential. Unreadable content counts as none.
     pub(crate) async fn read(&self) -> Vec<Uri> {
         let text = match files::read(&self.0, MAX).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),

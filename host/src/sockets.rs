@@ -1,7 +1,7 @@
 //! Listening sockets: inherited from systemd (socket activation), or bound by the daemon.
 //!
 //! systemd keeps its sockets open while the daemon restarts: new connections wait in the backlog and none is refused. The
-//! daemon recognises an inherited socket by its address, and tells those who accept from it ([`Listener::is_inherited`]).
+//! daemon recognises an inherited socket by its address, and marks it for its users ([`Listener::is_inherited`]).
 
 use std::io;
 use std::net::SocketAddr;

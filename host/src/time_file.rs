@@ -37,14 +37,14 @@ pub(crate) async fn read_time<T: FromStr>(path: &Path) -> Option<T> {
 pub(crate) struct TimeFile(PathBuf);
 
 impl TimeFile {
-    /// Reads the file. What is not readable counts as none.
+    /// Reads the file. Unreadable content counts as none.
     pub(crate) async fn restore(directory: &Path) -> Self {
         let file = Self(directory.join(NAME));
         if let Some(time) = read_time::<jiff::Timestamp>(&file.0).await {
             let machine = clock::now();
             clock::restore(time.into());
             if SystemTime::from(time) > machine {
-                tracing::warn!(%time, "the clock of this machine is wrong, the last known time counts until the API server tells it");
+                tracing::warn!(%time, "the clock of this machine is wrong, the last known time counts until the API server reports it");
             }
         }
         file

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object`.
-//! `scope` and `api_services` tell `registry` which views there may be.
+//! `scope` and `api_services` decide for `registry` which views there may be.
 //! `watch_memory` bounds the histories. [`ChainStamps`] has the stamps that all views and the streams from the API server share.
 
 mod api_services;

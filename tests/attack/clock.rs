@@ -109,7 +109,7 @@ async fn the_time_of_one_server_counts_while_the_daemon_runs_and_is_not_stored()
     let server = cluster(&ca.server_for(YEAR)).await;
     reports(&server, SystemTime::now() + YEAR / 2);
     let weir = shipped(server.url(), &ca, cache.path()).start_ready().await;
-    weir.logged("the API server told the time").await;
+    weir.logged("the API server reported the time").await;
     assert!(is_ahead(&weir).await > YEAR / 4, "its certificate is valid then");
     assert_eq!(weir.stop().await, Some(0));
     assert!(!cache.path().join("last-time").exists(), "nobody else has said so");
@@ -129,7 +129,7 @@ async fn two_servers_that_agree_set_the_clock() {
     assert!(is_ahead(&weir).await < HOUR, "the other one has the right time");
     let from = weir.log_length();
     reports(&other, later);
-    weir.logged_after(from, "the API server told the time").await;
+    weir.logged_after(from, "the API server reported the time").await;
     assert!(is_ahead(&weir).await > YEAR);
 }
 
@@ -142,7 +142,7 @@ async fn a_machine_in_1970_believes_its_server_and_never_what_is_before_its_last
     let start = async || machine.run(shipped(server.url(), &ca, cache.path()), cache.path()).start_ready().await;
     // It has never known the time: the certificate is not valid yet, and its server says when it is now.
     let weir = start().await;
-    weir.logged("the API server told the time").await;
+    weir.logged("the API server reported the time").await;
     weir.logged("the API server is up again").await;
     assert_eq!(weir.client("tool").get(NODES).await.status, 200);
     let status = weir.admin().get("/status").await.json();
@@ -215,7 +215,7 @@ async fn permissions_and_objects_on_disk_survive_one_wrong_time() {
     // Half a year later all of it would have expired.
     reports(&server, SystemTime::now() + YEAR / 2);
     let weir = shipped(&url, &ca, cache.path()).start_ready().await;
-    weir.logged("the API server told the time").await;
+    weir.logged("the API server reported the time").await;
     assert!(is_ahead(&weir).await > YEAR / 4, "the daemon believes it");
     // What is removed from the disk goes with a commit: another client makes one.
     let commits = weir.metric("weir_cache_commits_total").await;

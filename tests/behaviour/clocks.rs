@@ -73,7 +73,7 @@ async fn a_node_without_a_clock_serves_kubelet_without_the_api_server() {
     let kubelet = node.kubelet(&weir).await;
     let names = kubelet.names(SERVICES).await;
     assert_eq!(token(&kubelet).await, 201);
-    weir.logged("the API server told the time").await;
+    weir.logged("the API server reported the time").await;
     weir.stop().await;
 
     node.link.down().await;
@@ -101,7 +101,7 @@ async fn a_node_without_a_clock_trusts_the_certificate_of_the_api_server() {
     };
     let weir = setup(cache.path()).start_ready().await;
     assert_eq!(weir.client("tool").get("/api/v1/services").await.status, 200);
-    weir.logged("the API server told the time").await;
+    weir.logged("the API server reported the time").await;
     weir.stop().await;
     machine.put_clock_ahead(to_1970());
     let weir = setup(cache.path()).start_ready().await;
@@ -109,7 +109,7 @@ async fn a_node_without_a_clock_trusts_the_certificate_of_the_api_server() {
     // A machine that never knew the time asks the server.
     let other = tempfile::tempdir().unwrap();
     let weir = setup(other.path()).start_ready().await;
-    weir.logged("the API server told the time").await;
+    weir.logged("the API server reported the time").await;
     weir.logged("the API server is up again").await;
     assert_eq!(weir.client("tool").get("/api/v1/services").await.status, 200);
 }
@@ -121,7 +121,7 @@ async fn a_clock_that_was_years_ahead_costs_nothing_once_it_is_set() {
     let kubelet = node.kubelet(&weir).await;
     let names = kubelet.names(SERVICES).await;
     assert_eq!(token(&kubelet).await, 201);
-    weir.logged("the API server told the time").await;
+    weir.logged("the API server reported the time").await;
     node.link.down().await;
     weir.logged("the API server is down").await;
 

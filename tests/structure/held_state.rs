@@ -24,7 +24,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("process/src/folder.rs", "complete", "files that the configuration names"),
     ("process/src/watched_files.rs", "files", "files that the configuration names"),
     ("process/src/watched_files.rs", "folders", "folders that the configuration names"),
-    ("src/logging.rs", "Told", "modules and files that the configuration names; 10,000"),
+    ("src/logging.rs", "LoggedOnce", "modules and files that the configuration names; 10,000"),
     ("src/reload/changes.rs", "entries", "the filters of the configuration"),
     ("src/reload/changes.rs", "named", "the filters of the configuration"),
     ("src/proxy/server/tls.rs", "client_ca", "a file that the configuration names"),
@@ -101,7 +101,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("store/src/indexed_objects/cache.rs", "selections", "256 of a lookup"),
     ("store/src/reflectors.rs", "reflectors", "the lookups of filters"),
     ("upstream/src/h2_pool.rs", "connections", "64 of a thread, or one for each open request"),
-    ("upstream/src/lent_credential.rs", "open", "open requests"),
+    ("upstream/src/delegated_credential.rs", "open", "open requests"),
     ("upstream/src/replay_body.rs", "kept", "a request"),
 ];
 

@@ -32,7 +32,7 @@ const PLACES: &[Place] = &[
     ("Credential::of", &["src/proxy/credential.rs"]),
     ("Caller::of(", &["src/proxy/identity.rs", "src/proxy/response/cached/peer.rs"]),
     // Whose credential Weir itself has read with.
-    ("Caller::of_lent(", &["src/proxy/identity/outcome.rs"]),
+    ("Caller::of_delegated(", &["src/proxy/identity/outcome.rs"]),
     // The claims of a token shorten what the API server has accepted, and name the line of one that it has just issued.
     ("fn issued_claims", &["src/proxy/credential.rs"]),
     ("issued_claims", &["src/proxy/credential.rs", "src/proxy/identity/acceptance.rs"]),

@@ -34,8 +34,8 @@ type Mark = (u64, u64);
 /// The fingerprint of a value that cannot be read.
 const UNREADABLE: u64 = 0x7265_6164_6572_726f;
 
-/// The key of the fingerprints of selections: SipHash with one random key per process. Whoever may name objects can not make two
-/// selections that have the same fingerprint, which a filter would take for the same objects.
+/// The key of the fingerprints of selections: SipHash with one random key per process. Without the key nobody can choose
+/// names of objects so that two selections have the same fingerprint, which a filter would take for the same objects.
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// A hasher for the fingerprint of what tenants choose. Equal input has an equal fingerprint for the life of the process.
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!((one.identity(), one.value(&path("x"))), (same.identity(), same.value(&path("x"))));
         assert_ne!(one.identity(), other.identity());
         assert_ne!(one.value(&path("x")), other.value(&path("x")), "other objects with the same values");
-        // With a known key, whoever names objects can look for two selections that collide.
+        // With a known key, a user who names objects can look for two selections that collide.
         let mut known = foldhash::fast::FixedState::default().build_hasher();
         for name in ["a", "b"] {
             None::<std::borrow::Cow<'_, str>>.hash(&mut known);

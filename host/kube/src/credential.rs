@@ -1,6 +1,6 @@
 //! The credential that kube-apiserver takes from the headers of a request.
 //!
-//! Whoever reads a token where kube-apiserver reads none believes claims that nobody has verified. So this is the only
+//! A proxy that reads a token where kube-apiserver reads none trusts claims that nobody has verified. So this is the only
 //! parser of credentials, byte by byte the one of `k8s.io/apiserver`: `authentication/request/bearertoken`, then
 //! `authentication/request/websocket`, in the order of `authentication/request/union`. `make differential` compares it with
 //! the original. A header value is bytes, not text. kube-apiserver knows no Basic authentication: such a request is
@@ -35,7 +35,7 @@ pub enum Credential {
     None,
     /// This token, and nothing else. The API server refuses the request if the token is not valid.
     Token(Token),
-    /// Two tokens. The API server takes the second one if it refuses the first. From a response nobody can tell which one was
+    /// Two tokens. The API server takes the second one if it refuses the first. The response does not show which one it
     /// accepted: remember nothing.
     Either {
         /// The token of the `Authorization` header.
@@ -83,7 +83,7 @@ impl Credential {
         }
     }
 
-    /// The token that alone decides who sends the request.
+    /// The token that alone decides the user of the request.
     #[must_use]
     pub fn token(&self) -> Option<&Token> {
         match self {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_tokens_nobody_can_tell_which_one_counted() {
+    fn of_two_tokens_the_accepted_one_is_unknown() {
         let with = |protocol: &[u8]| {
             of(&[
                 ("authorization", b"Bearer a"),

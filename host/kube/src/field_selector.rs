@@ -1,7 +1,7 @@
 //! Kubernetes field selectors, for example `metadata.name=a,spec.nodeName!=b`, parsed as `fields.ParseSelector` of
 //! apimachinery does.
 //!
-//! The API server knows a few fields of each kind. [`FieldSelector::support`] tells which ones Weir evaluates as the server
+//! The API server knows a few fields of each kind. [`FieldSelector::support`] returns which ones Weir evaluates as the server
 //! does; requests with others go upstream.
 
 mod support;
@@ -117,7 +117,7 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator. What is before it is the field, whatever it looks like.
+/// Splits at the first operator. The text before it is the field, in any form.
 fn requirement(term: &str) -> Option<FieldRequirement> {
     let equals = term.find('=')?;
     // A `!` counts only directly before the first `=`.

@@ -1,4 +1,4 @@
-//! The user whom a request asks to impersonate, as `filters/impersonation.go` of kube-apiserver reads it.
+//! The user that a request impersonates, as `filters/impersonation.go` of kube-apiserver reads it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const EXTRA: &str = "impersonate-extra-";
 
-/// The user whom a request asks to impersonate. The texts are bytes: the API server compares them as they are.
+/// The user that a request impersonates. The texts are bytes: the API server compares them as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Impersonation {
     /// The name of the user; never empty.
@@ -32,7 +32,7 @@ pub struct Impersonation {
 pub struct ImpersonationError;
 
 impl Impersonation {
-    /// Returns whom a request asks to impersonate; `None` if it asks for nobody.
+    /// Returns the user that a request impersonates, if any.
     ///
     /// # Errors
     /// A group, a uid or an attribute without a user.

@@ -37,7 +37,7 @@ pub fn yaml_documents(text: &str) -> Result<Vec<Value>, String> {
 /// Reads bytes as UTF-8.
 ///
 /// # Errors
-/// What they are instead, if that can be told, and where the first wrong byte is.
+/// Their encoding, if it can be recognized, and the offset of the first wrong byte.
 pub fn utf8(bytes: &[u8]) -> Result<&str, String> {
     str::from_utf8(bytes).map_err(|error| {
         let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);

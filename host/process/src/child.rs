@@ -134,7 +134,7 @@ impl ChildLimits {
         if let Some(file) = self.file {
             limit(Resource::Fsize, file)?;
         }
-        // What serves clients comes first.
+        // Threads that serve clients come first.
         let _ = nice(10);
         // Older kernels have no such file.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");

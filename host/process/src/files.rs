@@ -1,8 +1,8 @@
 //! File work with a deadline, each place on a thread of its own.
 //!
-//! A place is a folder that may hang apart from others: a mount, mostly. Its work is done one after another, so that one that
-//! hangs costs one parked thread, however often somebody asks. Who asks gets an error within the deadline, and goes on with what
-//! was read last. The threads are those of tokio for blocking work: none serves requests, and the end of the daemon waits for none
+//! A place is a folder that may hang apart from others, mostly a mount. Its work runs one after another, so that work that hangs
+//! costs one parked thread, however many callers there are. Callers get an error within the deadline, and continue with what was
+//! read last. The threads are those of tokio for blocking work: none serves requests, and the end of the daemon waits for none
 //! of them.
 
 use std::collections::HashMap;
@@ -21,33 +21,33 @@ pub const DEADLINE: Duration = Duration::from_secs(5);
 /// The deadline of what writes megabytes and waits until they are on disk. A cheap flash disk takes seconds.
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A place, and the work that it does.
+/// The work of a place, one after another.
 #[derive(Debug)]
-struct Lane {
+struct WorkQueue {
     turn: Arc<Semaphore>,
     /// Since when work is overdue.
     hangs: Mutex<Option<Instant>>,
 }
 
 /// The places that were used. A daemon has some ten of them.
-static LANES: LazyLock<Mutex<Lanes>> = LazyLock::new(Mutex::default);
+static QUEUES: LazyLock<Mutex<WorkQueues>> = LazyLock::new(Mutex::default);
 
-type Lanes = HashMap<(PathBuf, Kind), Arc<Lane>>;
+type WorkQueues = HashMap<(PathBuf, Kind), Arc<WorkQueue>>;
 
-/// What is done one after another: whoever reads does not wait for a disk that is slow to write.
+/// Work that runs one after another. Reads do not wait for a disk that is slow to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Read,
     Write,
 }
 
-fn lane(place: &Path, kind: Kind) -> Arc<Lane> {
-    let mut lanes = LANES.lock().unwrap_or_else(PoisonError::into_inner);
-    // Work that nobody waits for any more holds its lane itself.
-    lanes.retain(|_, lane| Arc::strong_count(lane) > 1);
-    lanes
+fn queue(place: &Path, kind: Kind) -> Arc<WorkQueue> {
+    let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+    // Abandoned work still holds its queue.
+    queues.retain(|_, queue| Arc::strong_count(queue) > 1);
+    queues
         .entry((place.to_owned(), kind))
-        .or_insert_with(|| Arc::new(Lane { turn: Arc::new(Semaphore::new(1)), hangs: Mutex::default() }))
+        .or_insert_with(|| Arc::new(WorkQueue { turn: Arc::new(Semaphore::new(1)), hangs: Mutex::default() }))
         .clone()
 }
 
@@ -61,10 +61,10 @@ pub async fn at<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    within(lane(place, Kind::Read), place, deadline, work).await
+    within(queue(place, Kind::Read), place, deadline, work).await
 }
 
-/// Does work that writes, and waits for the disk, perhaps. Whoever reads files of the place does not wait for it.
+/// Runs work that writes and may wait for the disk. Reads of files of the place do not wait for it.
 ///
 /// # Errors
 /// As [`at`].
@@ -81,22 +81,22 @@ pub async fn writing_within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    within(lane(place, Kind::Write), place, deadline, work).await
+    within(queue(place, Kind::Write), place, deadline, work).await
 }
 
 async fn within<T: Send + 'static>(
-    lane: Arc<Lane>,
+    queue: Arc<WorkQueue>,
     place: &Path,
     deadline: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    if let Some(since) = lane.hanging_since() {
+    if let Some(since) = queue.hanging_since() {
         return Err(overdue(place, since.elapsed()));
     }
     let asked = Instant::now();
-    let done = tokio::time::timeout(deadline, lane.clone().run(work)).await;
+    let done = tokio::time::timeout(deadline, queue.clone().run(work)).await;
     done.unwrap_or_else(|_| {
-        lane.note_overdue(place, asked);
+        queue.note_overdue(place, asked);
         Err(overdue(place, asked.elapsed()))
     })
 }
@@ -163,7 +163,7 @@ pub async fn replace(path: &Path, bytes: Vec<u8>) -> io::Result<()> {
     writing(folder_of(path), move || replace_now(&file, &bytes)).await
 }
 
-/// Replaces a file by one of this user alone, on this thread. What was there stays if that fails, or if the machine stops.
+/// Replaces a file by one of this user alone, on this thread. The former content stays if that fails, or if the machine stops.
 ///
 /// # Errors
 /// It cannot be written.
@@ -205,24 +205,24 @@ fn overdue(place: &Path, time: Duration) -> io::Error {
 
 /// The turn of work that is being done. It ends with it, also in a panic.
 struct Turn {
-    lane: Arc<Lane>,
+    queue: Arc<WorkQueue>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.lane.note_end();
+        self.queue.note_end();
     }
 }
 
-impl Lane {
+impl WorkQueue {
     /// Does work when it is its turn.
     async fn run<T: Send + 'static>(
         self: Arc<Self>,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let permit = self.turn.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let turn = Turn { lane: self, _permit: permit };
+        let turn = Turn { queue: self, _permit: permit };
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work()

@@ -1,8 +1,8 @@
-//! The files of one folder: what they contain, and whether somebody is writing them. All of it runs in the folder's own lane
+//! The files of one folder: what they contain, and whether somebody is writing them. All of it runs in the folder's own queue
 //! ([`crate::files`]), since each call may hang.
 //!
-//! A file counts when it is complete: closed after a write, renamed into place, or unchanged for a while where no event tells.
-//! Events come from inotify on each folder on the way to the file, as whoever replaces a link or a folder replaces the file.
+//! A file counts when it is complete: closed after a write, renamed into place, or unchanged for a while where there are no
+//! events. Events come from inotify on each folder of the path, because replacing a link or a folder replaces the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -28,13 +28,13 @@ const OLD: Duration = Duration::from_secs(10);
 const MAX_OPEN: Duration = Duration::from_secs(60);
 /// Within this time of a change its times may stay the same at the next one.
 const COARSE: Duration = Duration::from_secs(2);
-/// How often the ways to files are read anew while their folders are watched, should they change all the time.
+/// The most attempts to resolve the paths of files while their folders are being watched, should they keep changing.
 const MAX_TURNS: usize = 4;
 
 /// A file that is followed, and the most bytes of it that count.
 pub(crate) type File = (PathBuf, usize);
 
-/// What a look at a file has found.
+/// The result of a look at a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// The digest of what it contains; that it is missing has a digest, too.
@@ -51,8 +51,8 @@ pub(crate) struct Folder {
     watcher: Option<RecommendedWatcher>,
     /// The watched folders: device and inode.
     watched: BTreeMap<PathBuf, (u64, u64)>,
-    /// Whether the log has that events are missing.
-    is_told: bool,
+    /// Whether the log has reported that events are missing.
+    is_logged: bool,
     sights: BTreeMap<PathBuf, Sight>,
 }
 
@@ -72,7 +72,7 @@ struct Noted {
     written: BTreeSet<PathBuf>,
     /// Closed after a write, or renamed into place, since the last look.
     complete: BTreeSet<PathBuf>,
-    /// The folders that were moved or removed, until they are watched again: nothing tells of what is written there meanwhile.
+    /// The folders that were moved or removed, until they are watched again: writes there cause no events meanwhile.
     lost: BTreeSet<PathBuf>,
 }
 
@@ -108,19 +108,19 @@ impl Folder {
             events,
             watcher: None,
             watched: BTreeMap::new(),
-            is_told: false,
+            is_logged: false,
             sights: BTreeMap::new(),
         }
     }
 
-    /// Looks at all files. `is_thorough` compares the content also of files that look unchanged. Returns whether events tell of each
-    /// change from now on, too.
+    /// Looks at all files. `is_thorough` compares the content also of files that look unchanged. Also returns whether every
+    /// change from now on causes an event.
     pub(crate) fn look(&mut self, files: &[File], is_thorough: bool) -> (Vec<(PathBuf, Look)>, bool) {
         self.sights.retain(|path, _| files.iter().any(|(followed, _)| followed == path));
         let (trails, has_events) = self.follow(files);
         let complete = std::mem::take(&mut self.events.noted().complete);
         let looks = files.iter().zip(&trails).map(|((path, limit), trail)| {
-            // Whoever swaps a folder or a link may still be writing a file behind it.
+            // After a folder or a link was swapped, a file behind it may still be being written.
             let is_complete = trail.last().is_some_and(|name| complete.contains(name));
             let look = self.look_at((path, *limit), trail.last(), is_complete, is_thorough);
             (path.clone(), look.map_or(Look::BeingWritten, |(digest, _)| Look::Complete(digest)))
@@ -144,7 +144,7 @@ impl Folder {
     /// read as it is.
     pub(crate) fn read_soon(&self, path: &Path, limit: usize) -> Option<(u64, io::Result<Vec<u8>>)> {
         let sight = self.sights.get(path);
-        // What is written, if anything is, may be another file that had this name.
+        // A writer, if there is one, may write another file that had this name.
         let is_complete =
             sight.and_then(|sight| sight.complete).is_some_and(|(complete, ..)| complete == identity(path));
         let is_recent = sight.is_none_or(|sight| sight.since.elapsed() < MAX_OPEN);
@@ -171,7 +171,7 @@ impl Folder {
         }
         let is_written = || real.is_some_and(|real| self.events.is_written(real));
         if let Some((identity, digest, read)) = sight.complete.filter(|(identity, ..)| *identity == now) {
-            // What is written, if anything is, is another file that had this name.
+            // A writer, if there is one, writes another file that had this name.
             let is_coarse = identity.is_ok_and(|(.., changed)| read < changed + COARSE);
             // A folder looks the same when one of its files is written.
             if is_written() || !(is_thorough || is_coarse || path.is_dir()) {
@@ -199,7 +199,7 @@ impl Folder {
             let failure = self.watch(&folders).err();
             let now = ways();
             if now == trails {
-                self.tell(failure.as_ref());
+                self.log_missing_events(failure.as_ref());
                 return (trails, failure.is_none());
             }
             // A name has changed before its folder was watched.
@@ -208,8 +208,8 @@ impl Folder {
         (trails, false)
     }
 
-    /// Watches folders. One that is watched already is so again: the kernel drops a watch whenever a folder is removed, and tells so
-    /// only once.
+    /// Watches folders. One that is watched already is added again: the kernel drops a watch when its folder is removed, and
+    /// reports it only once.
     fn watch(&mut self, folders: &BTreeSet<PathBuf>) -> notify::Result<()> {
         let mut watcher = match self.watcher.take() {
             Some(watcher) => watcher,
@@ -245,12 +245,12 @@ impl Folder {
     }
 
     /// Logs once that events are missing.
-    fn tell(&mut self, failure: Option<&notify::Error>) {
-        if let (Some(error), false) = (failure, self.is_told) {
+    fn log_missing_events(&mut self, failure: Option<&notify::Error>) {
+        if let (Some(error), false) = (failure, self.is_logged) {
             let path = self.path.display();
             tracing::warn!(%path, %error, "cannot watch files for changes, which are looked at every second instead");
         }
-        self.is_told = failure.is_some();
+        self.is_logged = failure.is_some();
     }
 }
 
@@ -286,7 +286,7 @@ fn digest(path: &Path, limit: usize, identity: Identity) -> (u64, Option<io::Res
     let content = read_now(path, limit);
     match &content {
         Ok(bytes) => (true, bytes).hash(&mut hasher),
-        // Nothing is read of it, so that only its identity tells that it is another.
+        // It is not read, so that only its identity shows a change.
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => identity.ok().hash(&mut hasher),
         Err(error) => (false, error.kind()).hash(&mut hasher),
     }
@@ -306,7 +306,7 @@ impl Events {
         noted.folders = trails.iter().filter_map(|trail| trail.last()).filter(is_folder).cloned().collect();
         let watched: BTreeSet<_> = noted.watched().map(Path::to_owned).collect();
         noted.lost.retain(|folder| watched.contains(folder));
-        // What becomes of a file that is not followed any more is not noted: it counts as any other when it is followed again.
+        // A file that is no longer followed is not recorded: it counts as new when it is followed again.
         let Noted { names, folders, written, complete, .. } = &mut *noted;
         let is_expected = |path: &PathBuf| is_on(names, folders, path);
         written.retain(is_expected);

@@ -1,4 +1,4 @@
-//! The way to a file: each name on it, those behind links included. Whoever replaces one of them replaces the file.
+//! The path to a file: each name on it, including those behind links. Replacing one of them replaces the file.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Follows files for changes: configuration, modules, certificates, tokens. What counts is their content, not how it came there:
+//! Follows files for changes: configuration, modules, certificates, tokens. Only their content counts, not how it came there:
 //! written in place, renamed, behind a link or a folder that was swapped, as kubelet does it.
 //!
 //! Events wake it. As they can get lost, it looks at all files every few seconds as well, and compares what they contain with what
@@ -23,7 +23,7 @@ use crate::folder::{Folder, Look, QUIET, digest_of};
 const DEBOUNCE: Duration = Duration::from_millis(10);
 /// The longest wait for that.
 const MAX_DEBOUNCE: Duration = Duration::from_millis(100);
-/// The time between two looks while no event tells of a change, and where events are not to be had.
+/// The time between two scans: as long as events are available, and without them.
 const SCAN: Duration = Duration::from_secs(5);
 const SCAN_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// After this many scans the content is compared of files that look unchanged.
@@ -78,7 +78,7 @@ pub enum FileRead {
 }
 
 impl WatchedFiles {
-    /// Follows these files, and each up to so many bytes. What they contain at the first look is what their owner has.
+    /// Follows these files, and each up to so many bytes. The owner has their content of the first look.
     #[must_use]
     pub fn new(files: impl IntoIterator<Item = (PathBuf, usize)>) -> Self {
         let this = Self::default();
@@ -91,7 +91,7 @@ impl WatchedFiles {
         self.shared.look().await;
     }
 
-    /// Follows these files from now on, and no others. What is known of one that was followed before stays.
+    /// Follows these files from now on, and no others. Files that were followed before keep their state.
     pub fn follow(&self, files: impl IntoIterator<Item = (PathBuf, usize)>) {
         let mut followed = self.shared.files();
         let mut before = std::mem::take(&mut *followed);
@@ -125,9 +125,9 @@ impl WatchedFiles {
         self.shared.wake.notify_one();
     }
 
-    /// Reads a file of at most `limit` bytes at once, and follows it. From now on that is what its owner has. Where no event has told
-    /// of a writer, the file is read as it is: for what a start cannot wait for, and what proves by itself that it is whole. If
-    /// somebody was writing it, it changes when that ends.
+    /// Reads a file of at most `limit` bytes at once, and follows it. The owner then has this content. Without an event of a
+    /// writer, the file is read as it is: for a start that cannot wait, and for formats that show whether they are complete. If
+    /// a writer was active, the file changes when it ends.
     ///
     /// # Errors
     /// Those of [`files::read`]. [`io::ErrorKind::ResourceBusy`] while somebody is writing it.
@@ -137,7 +137,7 @@ impl WatchedFiles {
         let read = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).read_soon(&file, limit));
         match files::at(folder_of(path), DEADLINE, read).await {
             Ok(Some((digest, content))) => {
-                self.shared.know(path, digest);
+                self.shared.set_known(path, digest);
                 content
             }
             Ok(None) => {
@@ -148,8 +148,8 @@ impl WatchedFiles {
         }
     }
 
-    /// Reads a file of at most `limit` bytes. From now on that is what its owner has, if it is followed. It waits for who is writing
-    /// it, for this time.
+    /// Reads a file of at most `limit` bytes, and waits for a writer for this time. If the file is followed, its owner then has
+    /// this content.
     ///
     /// # Errors
     /// Those of [`files::read`].
@@ -160,12 +160,12 @@ impl WatchedFiles {
             let read = move || Ok(folder.lock().unwrap_or_else(PoisonError::into_inner).read(&file, limit));
             match files::at(folder_of(path), DEADLINE, read).await {
                 Ok(Some((digest, content))) => {
-                    self.shared.know(path, digest);
+                    self.shared.set_known(path, digest);
                     return content.map(FileRead::Complete);
                 }
                 Ok(None) if Instant::now() < deadline => sleep(QUIET / 4).await,
                 Ok(None) => {
-                    self.shared.know(path, NOTHING);
+                    self.shared.set_known(path, NOTHING);
                     return Ok(FileRead::BeingWritten);
                 }
                 Err(error) => return Err(self.shared.has_nothing(path, error)),
@@ -173,11 +173,11 @@ impl WatchedFiles {
         }
     }
 
-    /// Whether a file contains exactly this, whoever may be writing it. If it does, that is what its owner has from now on.
+    /// Whether a file contains exactly this, even while it is being written. If it does, the owner has this content.
     pub async fn still_has(&self, path: &Path, content: &[u8]) -> bool {
         let (file, content) = (path.to_owned(), content.to_owned());
         let found = files::at(folder_of(path), DEADLINE, move || Ok(digest_of(&file, &content))).await;
-        found.ok().flatten().map(|digest| self.shared.know(path, digest)).is_some()
+        found.ok().flatten().map(|digest| self.shared.set_known(path, digest)).is_some()
     }
 
     /// Resolves when a file that nobody is writing contains something else than its owner has. For one task at a time. Cancel-safe:
@@ -211,7 +211,7 @@ impl Shared {
     }
 
     /// Notes what the owner of a file has.
-    fn know(&self, path: &Path, digest: u64) {
+    fn set_known(&self, path: &Path, digest: u64) {
         if let Some(followed) = self.files().get_mut(path) {
             followed.known = Some(digest);
         }
@@ -219,7 +219,7 @@ impl Shared {
 
     /// Notes that the owner of a file has not got it, so that it has changed as soon as it can be read.
     fn has_nothing(&self, path: &Path, error: io::Error) -> io::Error {
-        self.know(path, NOTHING);
+        self.set_known(path, NOTHING);
         error
     }
 
@@ -299,12 +299,12 @@ impl Shared {
                     followed.written = None;
                 }
                 Look::BeingWritten => {
-                    // What it will contain is news to its owner.
+                    // Its next content is a change for its owner.
                     followed.known.get_or_insert(NOTHING);
                     self.look_again(QUIET);
-                    let (since, is_told) = followed.written.get_or_insert((Instant::now(), false));
-                    if since.elapsed() >= LONG && !*is_told {
-                        *is_told = true;
+                    let (since, is_logged) = followed.written.get_or_insert((Instant::now(), false));
+                    if since.elapsed() >= LONG && !*is_logged {
+                        *is_logged = true;
                         let path = path.display();
                         tracing::warn!(%path, time = ?since.elapsed(), "a file is still being written: what was read of it last counts");
                     }

@@ -1,4 +1,4 @@
-//! What is followed is the file that a path leads to, however it is replaced, and never half of it.
+//! The file behind a path is followed, however it is replaced, and never half of it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: a panic is the report")]
 
@@ -15,7 +15,7 @@ const SCAN: Duration = Duration::from_secs(5);
 /// The largest file.
 const LIMIT: usize = 1 << 20;
 
-/// A folder with a file, and who follows it.
+/// A folder with a file, and its follower.
 async fn followed(path: &Path, content: &str) -> WatchedFiles {
     std::fs::write(path, content).unwrap();
     let files = WatchedFiles::new([(path.to_owned(), LIMIT)]);
@@ -35,7 +35,7 @@ async fn settled(files: &WatchedFiles, path: &Path) -> Option<String> {
     }
 }
 
-/// An event has told of the change, and not a scan.
+/// An event reported the change, not a scan.
 async fn assert_changed(files: &WatchedFiles) {
     let began = Instant::now();
     tokio::time::timeout(4 * SCAN, files.changed()).await.expect("a change is reported");
@@ -184,7 +184,7 @@ async fn a_file_is_followed_however_it_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_file_counts_when_it_is_closed_whoever_asks_for_it() {
+async fn a_file_counts_when_it_is_closed_for_all_readers() {
     let root = TempDir::new().unwrap();
     let path = root.path().join("file");
     let files = followed(&path, "all of it").await;
@@ -233,7 +233,7 @@ async fn files_and_folders_may_come_and_go() {
 }
 
 #[tokio::test]
-async fn what_the_owner_has_read_is_no_change_and_what_it_follows_anew_is_none() {
+async fn content_that_the_owner_has_read_is_no_change_and_a_newly_followed_file_is_none() {
     let root = TempDir::new().unwrap();
     let (path, other) = (root.path().join("file"), root.path().join("other"));
     let files = followed(&path, "one").await;

@@ -25,7 +25,7 @@ pub struct Module {
     pub digest: Digest,
 }
 
-/// What a manifest is of.
+/// The kind of artifact of a manifest.
 #[derive(Debug)]
 pub(crate) enum Parsed {
     /// A module.
@@ -34,7 +34,7 @@ pub(crate) enum Parsed {
     Index {
         /// The one that is WebAssembly.
         module: Digest,
-        /// What else is WebAssembly, if there is more.
+        /// Other WebAssembly manifests, if there are any.
         unused: Option<String>,
     },
 }
@@ -135,7 +135,7 @@ pub(crate) fn is_index(media_type: &str) -> bool {
 /// Makes the artifact of a module. The same module gives the same artifact.
 pub(crate) fn artifact(module: &Bytes) -> (Digest, Layout) {
     let layer = Digest::of(module);
-    // As `wkg` writes it, without the component's exports and imports, which the module itself tells.
+    // As `wkg` writes it, without the component's exports and imports, which the module itself has.
     let config = json!({
         "created": "1970-01-01T00:00:00Z",
         "architecture": "wasm",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_is_told() {
+    fn other_content_is_reported() {
         let digest = Digest::of(&MODULE).to_string();
         let layer = |media_type: &str, digest: &str, size: i64| json!({"mediaType": media_type, "digest": digest, "size": size});
         let other = Digest::of(b"other");

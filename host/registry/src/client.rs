@@ -161,7 +161,7 @@ impl Repository {
                 _ => {
                     let is_withheld = authorization.is_none() && !is_answered && self.is_own(response.url());
                     let problem = problem_of(response, what).await;
-                    // Of what is private, some say no more to whom they do not know.
+                    // Some registries hide private repositories from anonymous clients.
                     if !(is_withheld && problem.may_hide()) || self.authenticator.login.is_empty() {
                         return Err(problem);
                     }

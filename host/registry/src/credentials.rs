@@ -48,7 +48,7 @@ pub struct Login {
     pub(crate) identity_token: Option<String>,
     /// Is sent to the registry as it is.
     pub(crate) registry_token: Option<String>,
-    /// What of the file might be for this repository, and is not used.
+    /// An entry of the file that might be for this repository, and is not used.
     ignored: Vec<String>,
 }
 

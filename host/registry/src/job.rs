@@ -18,7 +18,7 @@ pub struct PullJob {
     pub sources: Vec<(Endpoint, Login)>,
     /// Whether it is of no use without its signatures. They are read anyway: a later policy may need them.
     pub needs_signature: bool,
-    /// The file to write. What it has already is not pulled again, and neither is what an interrupted pull has left beside it.
+    /// The file to write. Content that it has already, or that an interrupted pull has left beside it, is not pulled again.
     pub destination: PathBuf,
 }
 

@@ -1,4 +1,5 @@
-//! An OCI image layout in one tar file: manifests, and blobs named by their digests. What is read has the digest that names it.
+//! An OCI image layout in one tar file: manifests, and blobs named by their digests. Each blob that is read has the digest of
+//! its name.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -5,7 +5,7 @@
 //! push, push_layout ─► Registry                                   ▲ weir save, peers, the daemon's cache
 //! ```
 //!
-//! A registry answers whatever it likes. What it says is read in a child process with limits ([`PullJob::run`]), and trusted
+//! A registry may answer anything. Its answers are read in a child process with limits ([`PullJob::run`]), and trusted
 //! only as far as digests and signatures go. The file is an OCI layout as tar, the same for the cache, for peers, and for
 //! people who carry it over an air gap.
 

@@ -1,4 +1,4 @@
-//! Manifests and indexes of registries, as far as Weir reads them. What else they say is not looked at: a digest covers it.
+//! Manifests and indexes of registries, as far as Weir reads them. Other fields are ignored: a digest covers them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Files of settings: YAML whose mistakes are told by the place, and by what would be right there.
+//! Files of settings: YAML. Errors name the place and what is valid there.
 
 use serde_json::{Map, Value};
 use weir_kube::yaml_document;
@@ -46,7 +46,7 @@ impl<'a> Mapping<'a> {
         if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
     }
 
-    /// What a key has; `None` if there is no such key, or it is null.
+    /// The value of a key; `None` if there is no such key, or it is null.
     fn get<T>(&self, key: &str, wanted: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, String> {
         let value = self.members.get(key).filter(|value| !value.is_null());
         value.map(|value| read(value).ok_or_else(|| not(&self.at(key), value, wanted))).transpose()
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_told_by_its_place_and_by_what_would_be_right() {
+    fn an_error_names_its_place_and_what_is_valid_there() {
         let read = |text: &str| {
             list(text, "items", &["name", "of", "on"], |item| {
                 Ok((item.required_text("name")?, item.texts("of")?, item.flag("on")?))

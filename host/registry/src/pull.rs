@@ -19,7 +19,7 @@ use crate::signature::{BUNDLE, signature_tag};
 pub enum PullEvent {
     /// Bytes of the module that have arrived, and all.
     Progress(u64, u64),
-    /// What of the artifact or of the credential is not used.
+    /// A part of the artifact or of the credential that is not used.
     Unused(String),
 }
 
@@ -96,7 +96,7 @@ impl Puller<'_> {
         if let Some(blob) = self.have.blob(&digest) {
             return Ok(blob.clone());
         }
-        // What arrived of one blob is not taken for the beginning of another.
+        // A partial blob is not taken for the beginning of another one.
         let part = self.destination.with_extension(format!("{}.blob", digest.hex()));
         self.repository.blob(digest, size, &part, progress).await
     }

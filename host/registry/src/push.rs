@@ -26,7 +26,7 @@ pub struct Target<'a> {
 pub struct Pushed {
     /// The name by which nodes can pull it.
     pub reference: PinnedReference,
-    /// What of the credential the registry was not sent.
+    /// A part of the credential that the registry was not sent.
     pub unused: Option<String>,
 }
 

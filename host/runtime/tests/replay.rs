@@ -14,8 +14,6 @@
 
 #[path = "replay/cluster.rs"]
 mod cluster;
-#[path = "replay/dice.rs"]
-mod dice;
 #[path = "replay/faults.rs"]
 mod faults;
 #[path = "replay/objects.rs"]
@@ -24,12 +22,14 @@ mod objects;
 mod pair;
 #[path = "replay/programs.rs"]
 mod programs;
+#[path = "replay/rng.rs"]
+mod rng;
 
 use std::time::Duration;
 
 use self::cluster::Cluster;
-use self::dice::Dice;
 use self::pair::{Pair, Parts};
+use self::rng::Rng;
 
 /// The number of cases of a normal run.
 const CASES: u64 = 300;
@@ -60,19 +60,19 @@ const BUNDLED: &[(&str, &str)] = &[
 /// Runs one case: the same batches through both filters, while the cluster changes. Returns the number of replayed
 /// objects.
 async fn case(parts: &Parts, seed: u64, filter: &str, settings: &str) -> u64 {
-    let mut dice = Dice::new(seed);
-    let cluster = Cluster::new(&mut dice);
+    let mut rng = Rng::new(seed);
+    let cluster = Cluster::new(&mut rng);
     let pair = Pair::load(parts, &cluster, filter, settings).await;
     for round in 0..ROUNDS {
-        if dice.one_in(3) {
-            let changed = cluster.change(&mut dice);
+        if rng.one_in(3) {
+            let changed = cluster.change(&mut rng);
             // A change may come, and be filtered with, before it is validated.
-            if dice.one_in(4) {
-                pair.compare(objects::batch(&mut dice), seed, round).await;
+            if rng.one_in(4) {
+                pair.compare(objects::batch(&mut rng), seed, round).await;
             }
             pair.validate(&changed, seed, round).await;
         }
-        pair.compare(objects::batch(&mut dice), seed, round).await;
+        pair.compare(objects::batch(&mut rng), seed, round).await;
         // The breakers permit calls again.
         tokio::time::advance(Duration::from_secs(61)).await;
     }
@@ -85,7 +85,7 @@ async fn replays_of_generated_filters_equal_calls() {
     let (first, cases) = (number("WEIR_SEED", 1), number("WEIR_REPLAYS", CASES));
     let mut replayed = 0;
     for seed in first..first + cases {
-        let program = programs::program(&mut Dice::new(seed.rotate_left(32)));
+        let program = programs::program(&mut Rng::new(seed.rotate_left(32)));
         replayed += case(&parts, seed, "guest", &program).await;
     }
     println!("{cases} programs, {replayed} objects replayed");

@@ -26,7 +26,7 @@ pub(crate) fn is_left(former: &Path, directory: &Path) -> bool {
     is_there(former) && !is_there(directory)
 }
 
-/// Who decides about a copy that takes long: the copy, when it is complete, or who waits for it. The first one does.
+/// Decides about a copy that takes long: the complete copy takes the turn, or the waiting start does. The first one wins.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(AtomicBool);
 
@@ -162,7 +162,7 @@ mod tests {
         }
         assert_eq!(path("lib/cache").metadata().unwrap().mode() & 0o777, 0o700);
         assert!(!is_left(&path("former/cache"), &path("lib/cache")), "once");
-        // Whoever waited uses the former place: the copy must not be what the next start finds.
+        // A start that waited uses the former place, and must not leave a copy for the next one.
         let late = Turn::default();
         assert!(late.take());
         assert_eq!(take_over(&path("former/cache"), path("late/cache"), &late), path("former/cache"));
@@ -170,7 +170,7 @@ mod tests {
         // The disk of the new place cannot be written.
         write("full", "");
         assert_eq!(take_over(&path("former/cache"), path("full/cache"), &Turn::default()), path("former/cache"));
-        // What others may have written is not trusted.
+        // Files that others may have written are not trusted.
         std::fs::set_permissions(path("former/cache"), std::fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(take_over(&path("former/cache"), path("other/cache"), &Turn::default()), path("other/cache"));
         assert!(!path("other/cache").exists());

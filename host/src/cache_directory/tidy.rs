@@ -31,7 +31,7 @@ const FILES: [&str; 10] = [
 ];
 /// How many of one name are kept aside. They are the operator's to remove.
 const MAX_ASIDE: usize = 8;
-/// What is added to the name of what is set aside.
+/// The suffix of files that are set aside.
 const ASIDE: &str = "unusable";
 
 /// Sets aside what cannot be used, and makes what belongs to the daemon readable. Failures are logged: the parts of the daemon that

@@ -144,7 +144,7 @@ impl AdminPort {
         tokio::select! {
             biased;
             answer = &mut answer => answer,
-            // What has arrived by then is read, and nothing more comes.
+            // The content that has arrived by then is read, and nothing more comes.
             ended = &mut connection => match (ended, answer.await) {
                 (_, Ok(answer)) => Ok(answer),
                 (Ok(()), Err(error)) => Err(error),

@@ -18,7 +18,7 @@ use weir_runtime::{Filter, Loader};
 use weir_spec::ModuleSource;
 use weir_upstream::error_report;
 
-/// What was found of one filter: what it is, or why it is refused.
+/// The result for one filter: its description, or why it is refused.
 type Checked = (String, Result<Arc<Filter>, String>);
 
 /// Validates a configuration and prints a line for each filter. Warnings go to standard error.
@@ -37,7 +37,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
     })?;
     let source = flags.config.display();
     match flags.output {
-        OutputFormat::Json => say!("{:#}", json!(checked.iter().map(to_json).collect::<Vec<_>>())),
+        OutputFormat::Json => print_line!("{:#}", json!(checked.iter().map(to_json).collect::<Vec<_>>())),
         OutputFormat::Text => checked.iter().for_each(|(_, filter)| filter.iter().for_each(|filter| report(filter))),
     }
     let warned = checked.iter().flat_map(|(_, filter)| filter).flat_map(|filter| filter.plan_warnings());
@@ -47,7 +47,7 @@ pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
     if errors.is_empty() { Ok(()) } else { Err(CommandError::Filters(errors.join("\n"))) }
 }
 
-/// Checks one module with `--settings`. What it looks up needs no grant here.
+/// Checks one module with `--settings`. Its lookups need no grant here.
 async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Result<Checked, CommandError> {
     let path = &flags.config;
     let shown = path.display().to_string();
@@ -84,7 +84,7 @@ fn rules(filter: &Filter) -> Vec<String> {
 fn report(filter: &Filter) {
     let about = filter.description();
     let (name, digest) = (filter.name(), filter.digest());
-    say!("{name}: {} {} {digest} matches {}", about.name, about.version, rules(filter).join(" "));
+    print_line!("{name}: {} {} {digest} matches {}", about.name, about.version, rules(filter).join(" "));
 }
 
 fn to_json((name, filter): &Checked) -> Value {

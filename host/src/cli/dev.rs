@@ -66,14 +66,17 @@ impl Session<'_> {
             let good = match result {
                 Ok(good) => good,
                 Err(error) => {
-                    say!("{}", weir_upstream::error_report(&error));
+                    print_line!("{}", weir_upstream::error_report(&error));
                     false
                 }
             };
             if self.flags.once {
                 return Ok(good);
             }
-            say!("{}\n", if good { "waiting for changes" } else { "the last good build stays; waiting for changes" });
+            print_line!(
+                "{}\n",
+                if good { "waiting for changes" } else { "the last good build stays; waiting for changes" }
+            );
             // Read only after a report of the watcher: before it, a file may be half written.
             loop {
                 tokio::select! {
@@ -91,11 +94,11 @@ impl Session<'_> {
     async fn build(&mut self) -> Result<bool, CommandError> {
         let began = Instant::now();
         show_again();
-        say!("$ {}", self.project.build);
+        print_line!("$ {}", self.project.build);
         let status = tokio::process::Command::new("sh").args(["-c", &self.project.build]).status().await;
         let status = status.map_err(CommandError::System)?;
         if !status.success() {
-            say!("the build failed: {status}");
+            print_line!("the build failed: {status}");
             return Ok(false);
         }
         let built = began.elapsed();
@@ -108,7 +111,7 @@ impl Session<'_> {
         let entry = self.entry()?;
         self.compare(&entry, &bytes).await?;
         self.serve(&entry, &bytes).await?;
-        say!("built in {}, the rest took {}", seconds(built), seconds(began.elapsed() - built));
+        print_line!("built in {}, the rest took {}", seconds(built), seconds(began.elapsed() - built));
         Ok(true)
     }
 
@@ -126,7 +129,7 @@ impl Session<'_> {
             return Ok(());
         }
         let now = outcomes(&self.workbench, entry, &self.project.module, module, &self.objects).await?;
-        say!("{}", now.since(self.before.as_ref()).trim_end());
+        print_line!("{}", now.since(self.before.as_ref()).trim_end());
         self.before = Some(now);
         Ok(())
     }
@@ -140,7 +143,7 @@ impl Session<'_> {
             none => none.insert(DevDaemon::new()?),
         };
         let line = daemon.put(&module_file(entry)?, module, &manifest(entry)?, &self.flags.serve).await?;
-        say!("{line}");
+        print_line!("{line}");
         Ok(())
     }
 }

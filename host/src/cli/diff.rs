@@ -69,8 +69,12 @@ pub fn diff(flags: &DiffFlags) -> Result<bool, CommandError> {
     })?;
     let changed = differences.iter().any(|difference| difference.changed() > 0);
     match flags.output {
-        OutputFormat::Json => say!("{:#}", json!(differences.iter().map(Difference::to_json).collect::<Vec<_>>())),
-        OutputFormat::Text => differences.iter().for_each(|difference| say!("{}", difference.to_text().trim_end())),
+        OutputFormat::Json => {
+            print_line!("{:#}", json!(differences.iter().map(Difference::to_json).collect::<Vec<_>>()))
+        }
+        OutputFormat::Text => {
+            differences.iter().for_each(|difference| print_line!("{}", difference.to_text().trim_end()))
+        }
     }
     Ok(!changed)
 }

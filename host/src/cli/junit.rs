@@ -30,8 +30,8 @@ pub(super) fn junit(name: &str, results: &[CaseResult]) -> String {
         }
         let failures = result.failures.join("\n");
         // A difference begins with the names of its sides.
-        let is_told = |line: &&str| !line.starts_with("--- ") && !line.starts_with("+++ ") && !line.starts_with("@@");
-        let first = failures.lines().find(is_told).unwrap_or("the outcome differs");
+        let is_shown = |line: &&str| !line.starts_with("--- ") && !line.starts_with("+++ ") && !line.starts_with("@@");
+        let first = failures.lines().find(is_shown).unwrap_or("the outcome differs");
         let _ = writeln!(text, "><failure message=\"{}\">{}</failure></testcase>", Escaped(first), Escaped(&failures));
     }
     text.push_str("</testsuite>\n</testsuites>\n");

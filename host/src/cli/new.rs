@@ -31,7 +31,7 @@ pub fn new(flags: &NewFlags) -> Result<(), CommandError> {
         return Err(CommandError::invalid(folder.display(), "it exists already"));
     }
     create(&folder, &name, flags.lang)?;
-    say!("Created {}. Its README.md says how to build and test it.", folder.display());
+    print_line!("Created {}. Its README.md says how to build and test it.", folder.display());
     Ok(())
 }
 

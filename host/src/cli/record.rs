@@ -36,7 +36,7 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
     let module = module(&path)?;
     let entry = entry(&flags.entry, &path)?;
     block_on(async {
-        // What it looks up may depend on the name of the node.
+        // Its lookups may depend on the name of the node.
         let nothing = view(flags, &[])?;
         let probe = workbench.loader(nothing).inspect(&entry, &module).await;
         let probe = probe.map_err(CommandError::of_module(&path))?;
@@ -62,11 +62,11 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
         write(&flags.output, CLUSTER, &list(&looked_up))?;
         write(&flags.output, CASES, &cases)?;
         let folder = flags.output.display();
-        say!("{folder}/{OBJECTS}: {} objects that the filter matches", objects.len());
-        say!("{folder}/{CLUSTER}: {} objects that it looks up", looked_up.len());
-        say!("{folder}/{CASES}: {} cases with its present outcomes", objects.len().min(MAX_CASES));
-        say!("\nweir run {} --object {folder}/{OBJECTS} --cluster {folder}/{CLUSTER}", path.display());
-        say!("weir test {} --cases {folder}/cases", path.display());
+        print_line!("{folder}/{OBJECTS}: {} objects that the filter matches", objects.len());
+        print_line!("{folder}/{CLUSTER}: {} objects that it looks up", looked_up.len());
+        print_line!("{folder}/{CASES}: {} cases with its present outcomes", objects.len().min(MAX_CASES));
+        print_line!("\nweir run {} --object {folder}/{OBJECTS} --cluster {folder}/{CLUSTER}", path.display());
+        print_line!("weir test {} --cases {folder}/cases", path.display());
         Ok(())
     })
 }

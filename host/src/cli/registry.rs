@@ -42,8 +42,8 @@ pub fn push(flags: &PushFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push(&registry.target(&flags.reference), &bytes).await?)
     })?;
-    let reference = told(pushed);
-    say!("pushed {reference}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {reference}");
+    let reference = log_unused(pushed);
+    print_line!("pushed {reference}\n\nAn entry for filters.yaml:\n\n  - name: {name}\n    module: {reference}");
     Ok(())
 }
 
@@ -58,7 +58,7 @@ pub fn pull(flags: &PullFlags) -> Result<(), CommandError> {
     let name = flags.reference.repository().rsplit('/').next().unwrap_or_default();
     let path = flags.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.wasm")));
     std::fs::write(&path, &module.bytes).map_err(CommandError::of_file(&path))?;
-    say!("{}: {} bytes, {}", path.display(), module.bytes.len(), module.digest);
+    print_line!("{}: {} bytes, {}", path.display(), module.bytes.len(), module.digest);
     Ok(())
 }
 
@@ -70,8 +70,8 @@ pub fn save(flags: &PullFlags) -> Result<(), CommandError> {
     let (reference, layout) = pulled(flags)?;
     let path = flags.output.clone().unwrap_or_else(|| layout_file(Path::new(""), reference.digest()));
     layout.save(&path).map_err(CommandError::of_file(&path))?;
-    say!("{}: {reference}", path.display());
-    say!("In --modules-dir of a daemon it stands in for the registry.");
+    print_line!("{}: {reference}", path.display());
+    print_line!("In --modules-dir of a daemon it stands in for the registry.");
     Ok(())
 }
 
@@ -88,12 +88,12 @@ pub fn load(flags: &LoadFlags) -> Result<(), CommandError> {
         let registry = Registry::new(&settings(&modules(&flags.registries, None)).await?, &flags.reference)?;
         Ok(weir_registry::push_layout(&registry.target(&flags.reference), &layout, artifact).await?)
     })?;
-    say!("pushed {}", told(pushed));
+    print_line!("pushed {}", log_unused(pushed));
     Ok(())
 }
 
-/// Says what of the credential was not used. Returns the name of what was pushed.
-fn told(Pushed { reference, unused }: Pushed) -> PinnedReference {
+/// Logs the unused parts of the credential. Returns the reference of the pushed artifact.
+fn log_unused(Pushed { reference, unused }: Pushed) -> PinnedReference {
     log_for_people(0, Repeated::Shown);
     if let Some(what) = unused {
         tracing::info!(%reference, what, "not used while a module was pushed");
@@ -102,7 +102,7 @@ fn told(Pushed { reference, unused }: Pushed) -> PinnedReference {
 }
 
 fn pulled(flags: &PullFlags) -> Result<(PinnedReference, Layout), CommandError> {
-    // What of the credential or the artifact is not used.
+    // Logs the unused parts of the credential and of the artifact.
     log_for_people(0, Repeated::Shown);
     let modules = modules(&flags.trust.registries, flags.trust.signature_policy.clone());
     block_on(async {

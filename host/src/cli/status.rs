@@ -23,8 +23,8 @@ pub fn status(flags: &StatusFlags) -> Result<bool, CommandError> {
     }
     let status: Value = serde_json::from_str(&answer.text).map_err(|error| admin.failed(error))?;
     match flags.output {
-        OutputFormat::Json => say!("{}", answer.text.trim_end()),
-        OutputFormat::Text => say!("{}", summary(&status).trim_end()),
+        OutputFormat::Json => print_line!("{}", answer.text.trim_end()),
+        OutputFormat::Text => print_line!("{}", summary(&status).trim_end()),
     }
     Ok(status.get("verdict").and_then(Value::as_str) == Some("ready"))
 }

@@ -80,21 +80,21 @@ pub(super) fn print(results: &[CaseResult], all: bool) {
     let mut file = None;
     for result in results.iter().filter(|result| all || !result.passed()) {
         if file != Some(&result.file) {
-            say!("{}", result.file.display());
+            print_line!("{}", result.file.display());
             file = Some(&result.file);
         }
         match result.passed() {
-            true => say!("  ok      {}", result.name),
+            true => print_line!("  ok      {}", result.name),
             false => {
                 let failures = indented(&result.failures.join("\n"));
-                say!("  FAILED  {} (rule {})\n{failures}", result.name, result.rule);
+                print_line!("  FAILED  {} (rule {})\n{failures}", result.name, result.rule);
             }
         }
     }
     let passed = results.iter().filter(|result| result.passed()).count();
     let in_protobuf = results.iter().filter(|result| result.in_protobuf).count();
     let failed = results.len() - passed;
-    say!("{} cases: {passed} passed, {failed} failed; {in_protobuf} ran in protobuf, too", results.len());
+    print_line!("{} cases: {passed} passed, {failed} failed; {in_protobuf} ran in protobuf, too", results.len());
 }
 
 /// Runs all cases of a folder against a module, in the order of the files.

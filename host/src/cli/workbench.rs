@@ -84,7 +84,8 @@ impl Workbench {
     }
 }
 
-/// Loads a filter, and grants what it looks up: it reads files only. `note` is told of what a configuration has to grant.
+/// Loads a filter, and grants all its lookups, because it reads files only. `note` receives the lookups that a configuration
+/// must grant.
 pub(super) async fn load_granted(
     loader: &Loader,
     mut entry: FilterEntry,

@@ -1,5 +1,5 @@
-//! The flags that say how registries are reached and what of them is trusted. They are the daemon's, and not the
-//! configuration's: whoever may edit the ConfigMap names modules, and these files say which of them may run.
+//! Flags for the access to registries and the trust in their modules. They belong to the daemon, not to the configuration: an
+//! editor of the ConfigMap names modules, and these files decide which of them may run.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub struct TrustFlags {
 }
 
 impl TrustFlags {
-    /// The files that are there, for those who watch them.
+    /// The present files, to watch them.
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let single = [&self.registries.registries, &self.signature_policy].into_iter().flatten();
         single.chain(&self.registries.registry_auth)

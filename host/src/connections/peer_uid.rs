@@ -1,5 +1,5 @@
 //! The uid of the process at the other end of a loopback connection. TCP has no peer credentials, but the kernel knows both
-//! ends of a loopback connection, and tells the uid of either by sock_diag(7).
+//! ends of a loopback connection, and returns the uid of either by sock_diag(7).
 //!
 //! Only an established socket with an inode counts. When a process closes its socket, the kernel keeps it for a while
 //! with uid 0 and inode 0. Otherwise a process could send a request, close the socket, and be taken for root.
@@ -30,7 +30,7 @@ pub(crate) fn peer_uid(client: SocketAddr, server: SocketAddr) -> Option<u32> {
     match ask(client, server) {
         Ok(uid) => uid,
         Err(error) => {
-            tracing::warn!(%client, %error, "the kernel does not tell the uid of a local client");
+            tracing::warn!(%client, %error, "the kernel does not report the uid of a local client");
             None
         }
     }

@@ -10,7 +10,7 @@ use crate::node_facts::SWITCH;
 /// The longest line of a read.
 const LINE: usize = 400;
 
-/// Writes an explanation, as `/explain` gives it, as text. What comes from the cluster has no control characters.
+/// Writes an explanation, as `/explain` gives it, as text. Text from the cluster has no control characters.
 #[must_use]
 pub fn write_text(explained: &Value) -> String {
     let mut text = String::new();

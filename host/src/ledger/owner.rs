@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-/// An owner. Who mints tokens gains nothing: all of a user's tokens have one owner, and so have all clients whom the API
-/// server has not accepted.
+/// An owner. A user gains nothing by more tokens: all of them have one owner. So have all clients that the API server has not
+/// accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// The daemon itself.

@@ -100,8 +100,8 @@ impl LocalStatus {
         }
     }
 
-    /// Takes what kubelet has reported to the API server, where a former process has left an earlier report. Addresses tell: only
-    /// kubelet writes them.
+    /// Takes what kubelet has reported to the API server, where a former process has left an earlier report. Addresses identify
+    /// it: only kubelet writes them.
     fn take_later(&self, state: &mut State, own: &StoreHandle) {
         for pod in state.pods.values_mut().filter(|pod| pod.is_former && !pod.is_accepted && pod.handed_over.is_none())
         {

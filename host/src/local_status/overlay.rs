@@ -97,7 +97,7 @@ impl FromIterator<(Arc<str>, OverlaidPod)> for Overlay {
 }
 
 impl Overlay {
-    /// The same, with nodes whose other pods are not ready.
+    /// Adds nodes whose other pods are not ready.
     pub(super) fn with_silent(self, silent: BTreeSet<Arc<str>>) -> Self {
         Self { silent, ..self }
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_the_node_counts_to_which_the_object_binds_the_pod_whoever_else_names_it() {
+    fn only_the_node_to_which_the_object_binds_the_pod_reports_its_status() {
         let report = |node: &str, is_own, address: &str| {
             let status = json!({
                 "addresses": [address], "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],

@@ -5,7 +5,7 @@ use bytes::{Buf as _, BytesMut};
 /// The longest line.
 const MAX_LINE: usize = 1 << 20;
 
-/// What has arrived, and how far it was searched: each byte is looked at once.
+/// The received bytes, and how far they were searched: each byte is looked at once.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     buffer: BytesMut,

@@ -1,4 +1,4 @@
-//! Reports of the other nodes of the pool: each Weir tells its peers what it shows of its own node's pods.
+//! Reports of the other nodes of the pool: each Weir sends its peers the status of its own node's pods.
 //!
 //! One line of JSON is one message: the whole state when it has changed, or a sign of life. A peer speaks for its own node
 //! alone: what it says counts for endpoints that the API server's objects bind to that node.
@@ -101,16 +101,17 @@ impl LocalStatus {
     }
 
     fn message(&self, version: u64, whole: bool) -> Bytes {
-        let pods = whole.then(|| self.state().pods.iter().filter_map(|(key, pod)| self.told(&key.uid, pod)).collect());
+        let pods = whole
+            .then(|| self.state().pods.iter().filter_map(|(key, pod)| self.report_for_peers(&key.uid, pod)).collect());
         let message = PeerMessage { node: self.node.to_string(), boot_id: self.boot_id.clone(), version, pods };
         let mut line = serde_json::to_vec(&message).unwrap_or_default();
         line.push(b'\n');
         line.into()
     }
 
-    /// What peers are told of a pod; nothing of those of other nodes, and of those that the API server has right.
-    fn told(&self, uid: &Arc<str>, pod: &LocalPod) -> Option<(String, PeerPod)> {
-        let told = match &pod.report {
+    /// Returns the report of a pod for peers; `None` for pods of other nodes, and for those whose status the API server has.
+    fn report_for_peers(&self, uid: &Arc<str>, pod: &LocalPod) -> Option<(String, PeerPod)> {
+        let report = match &pod.report {
             PodReport::Awaited => PeerPod { addresses: None, ready: false },
             PodReport::Reported(status) if status.is_terminal() => {
                 PeerPod { addresses: Some(Vec::new()), ready: false }
@@ -119,7 +120,7 @@ impl LocalStatus {
                 PeerPod { addresses: Some(status.addresses.clone()), ready: status.is_ready() }
             }
         };
-        (pod.node == self.node && pod.handed_over.is_none()).then(|| (uid.to_string(), told))
+        (pod.node == self.node && pod.handed_over.is_none()).then(|| (uid.to_string(), report))
     }
 
     /// Reads the reports of one peer. Runs until it is dropped.
@@ -346,21 +347,21 @@ mod tests {
     #[test]
     fn what_peers_say_is_bounded_for_each_and_for_all() {
         let mut state = State::default();
-        let told = |from: usize, count: usize| -> BTreeMap<Arc<str>, PodReport> {
+        let reports = |from: usize, count: usize| -> BTreeMap<Arc<str>, PodReport> {
             (from..from + count).map(|uid| (uid.to_string().into(), PodReport::Awaited)).collect()
         };
         let node: Arc<str> = "a".into();
         for round in 0..5 {
-            take_reports(&mut state, &node, told(round * 2000, 2000)).unwrap();
+            take_reports(&mut state, &node, reports(round * 2000, 2000)).unwrap();
             assert!(state.pods.len() <= MAX_PODS, "{} pods of one peer", state.pods.len());
         }
         let current = state.pods.iter().filter(|(_, pod)| !pod.is_accepted).count();
         assert_eq!(current, 2000, "what it says now counts");
         for peer in 0..3 {
             let node: Arc<str> = format!("b{peer}").into();
-            take_reports(&mut state, &node, told(100_000 + peer * 10_000, 2048)).unwrap();
+            take_reports(&mut state, &node, reports(100_000 + peer * 10_000, 2048)).unwrap();
         }
-        let more = take_reports(&mut state, &"c".into(), told(900_000, 200));
+        let more = take_reports(&mut state, &"c".into(), reports(900_000, 200));
         assert!(more.unwrap_err().contains("all peers together"));
         assert!(state.pods.len() <= MAX_ALL_PODS);
     }

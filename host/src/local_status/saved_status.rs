@@ -24,7 +24,7 @@ const MAX_BOOT_ID: usize = 4096;
 pub(super) struct SavedStatus {
     /// The boot of the node in which it was reported; `None` if it is not known.
     pub(super) boot_id: Option<String>,
-    /// Who reads the pods of the node.
+    /// The reader of the pods of the node.
     pub(super) kubelet: SavedReader,
     /// The pods by uid.
     pub(super) pods: BTreeMap<String, SavedPod>,
@@ -51,7 +51,7 @@ pub(super) struct SavedPod {
     pub(super) stored: StoredPod,
 }
 
-/// The pod as the API server had it. A later one tells that a report has reached the API server, and that a kill or a full
+/// The pod as the API server had it. A later one shows that a report has reached the API server, and that a kill or a full
 /// disk has lost that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredPod {
@@ -94,7 +94,7 @@ impl SavedReader {
 }
 
 impl SavedStatus {
-    /// Reads it. What is not readable counts as none.
+    /// Reads it. Unreadable content counts as none.
     pub(super) async fn read(disk: &Arc<DiskCache>) -> Option<Self> {
         let value = disk.get(NAME).await?;
         let read = serde_json::from_slice(&value.bytes);

@@ -39,7 +39,7 @@ impl DocumentFilter for StatusFilter {
         is_overlaid && class == VerbClass::Read
     }
 
-    /// What clients see for a while is what the API server will have.
+    /// Writes pass: the API server will soon have the status that clients see.
     fn writes(&self) -> Writes {
         Writes::Pass
     }

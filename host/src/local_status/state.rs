@@ -28,7 +28,7 @@ pub(crate) struct LocalStatusConfig {
     pub(crate) node: String,
     /// The stores of the daemon.
     pub(crate) stores: ResourceStores,
-    /// Tells whether an API server responds.
+    /// Knows whether an API server responds.
     pub(crate) upstream: Arc<Upstream>,
     /// Where reports outlive the process.
     pub(crate) disk: Option<Arc<DiskCache>>,
@@ -53,7 +53,7 @@ pub struct LocalStatus {
     overlay: ArcSwap<Overlay>,
     /// Changes with the overlay.
     pub(super) generation: watch::Sender<u64>,
-    /// What tells the versions of this process from those of a former one.
+    /// Distinguishes the versions of this process from those of a former one.
     pub(super) epoch: u64,
     pub(super) phase: watch::Sender<Phase>,
     /// Signalled when there is something to save.
@@ -63,7 +63,7 @@ pub struct LocalStatus {
 /// How far the local status is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// What is on disk is not read yet.
+    /// The file on disk is not read yet.
     Starting,
     /// Nothing was reported so far.
     Idle,
@@ -302,7 +302,7 @@ impl LocalStatus {
         self.overlay.load_full()
     }
 
-    /// What is to be kept on disk; `None` if kubelet is no client.
+    /// The state to keep on disk; `None` if kubelet is no client.
     pub(super) fn to_saved(&self) -> Option<SavedStatus> {
         let state = self.state();
         let (reader, _) = state.kubelet.as_ref()?;

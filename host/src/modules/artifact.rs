@@ -32,7 +32,7 @@ impl Modules {
         for file in files.into_iter().flatten() {
             let from = file.display().to_string();
             let opened = open(file).await;
-            let is_news = self.told.is_news(&from, opened.is_err());
+            let is_news = self.logged_once.is_news(&from, opened.is_err());
             match opened {
                 Ok(Some(layout)) => match found(&layout, reference, policy, from.clone()) {
                     Ok(found) => return Ok(found),
@@ -46,7 +46,7 @@ impl Modules {
             }
         }
         let of_peers = tokio::time::timeout(ALL_PEERS, self.of_peers(reference, policy)).await;
-        if self.told.is_news(&format!("peers {reference}"), of_peers.is_err()) {
+        if self.logged_once.is_news(&format!("peers {reference}"), of_peers.is_err()) {
             tracing::warn!(%reference, time = ?ALL_PEERS, "no peer has given the module in time, it is pulled");
         }
         if let Ok(Some(found)) = of_peers {
@@ -88,7 +88,7 @@ impl Modules {
         let digest = reference.digest();
         let (folder, path) = (cache.folder().to_owned(), cache.layout_file(digest));
         let kept = files::writing(&folder, move || cache.keep_layout(digest, &layout)).await;
-        let is_news = self.told.is_news(&format!("keep {}", path.display()), kept.is_err());
+        let is_news = self.logged_once.is_news(&format!("keep {}", path.display()), kept.is_err());
         if let Err(error) = kept
             && is_news
         {
@@ -106,7 +106,8 @@ impl Modules {
         found(&layout, reference, policy, reference.reference().registry().to_owned())
     }
 
-    /// Pulls an artifact with its signatures, which are not checked. What has arrived before a failure is not pulled again.
+    /// Pulls an artifact with its signatures, which are not checked. Blobs that have arrived before a failure are not pulled
+    /// again.
     ///
     /// # Errors
     /// What each address of the registry says.

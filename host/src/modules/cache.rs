@@ -1,5 +1,5 @@
 //! Modules by digest, in the cache directory: artifacts of registries as OCI layouts with their signatures, and modules of
-//! ConfigMaps. What is read has the digest that names it, whatever has happened to the disk.
+//! ConfigMaps. Each artifact that is read has the digest of its name, even from a damaged disk.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};

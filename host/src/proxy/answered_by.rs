@@ -1,7 +1,7 @@
-//! Whether the API server itself answers a request, or only passes on what somebody behind it answers.
+//! Whether the API server itself answers a request, or only passes on the answer of a backend.
 //!
-//! Who may use `pods/proxy` chooses such an answer freely: status, headers and body. An aggregated API server is not the API
-//! server either. Of what they answer, Weir concludes nothing about a credential, the clock or an outage.
+//! A client that may use `pods/proxy` chooses such an answer freely: status, headers and body. An aggregated API server is not
+//! the API server either. Weir concludes nothing from their answers about a credential, the clock or an outage.
 
 use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
 use weir_upstream::AnsweredBy;

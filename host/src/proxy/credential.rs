@@ -1,4 +1,4 @@
-//! Who sends a request. The one place of the proxy that reads a client's credential.
+//! The caller of a request. The one place of the proxy that reads a client's credential.
 //!
 //! A [`Caller`] is made once for each request. Weir verifies no credential: what it knows of one is what the API server said of
 //! exactly these bytes (`src/proxy/identity/acceptance.rs`). Claims grant nothing; `exp` only shortens what was accepted. Weir
@@ -24,13 +24,13 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// Longer tokens are not parsed.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// Who sends a request. Clones share it.
+/// The caller of a request. Clones share it.
 #[derive(Clone)]
 pub(super) struct Caller(Arc<Parts>);
 
 struct Parts {
     identity: Identity,
-    /// A hash of all that identifies the user: the credential as the API server takes it, and who is impersonated.
+    /// A hash of all that identifies the user: the credential as the API server takes it, and the impersonated user.
     key: Arc<str>,
     /// A hash of the bearer token alone.
     token: Option<Arc<str>>,
@@ -56,7 +56,7 @@ pub(super) struct Account {
     pub(super) pod: String,
 }
 
-/// What the answer to a TokenRequest says of the token that it has issued, apart from the token's claims.
+/// The fields of a TokenRequest's answer about the issued token, apart from the token's claims.
 pub(super) struct IssuedToken<'a> {
     pub(super) token: &'a str,
     /// The namespace and the name of the service account.
@@ -81,7 +81,7 @@ impl Account {
 }
 
 impl Caller {
-    /// Returns who sends a request. `headers` are the client's, after the identity was selected.
+    /// Returns the caller of a request. `headers` are the client's, after the identity was selected.
     pub(super) fn of(identity: Identity, headers: &HeaderMap) -> Self {
         let impersonates = impersonates(headers);
         let is_own = identity == Identity::Client;
@@ -100,8 +100,8 @@ impl Caller {
         }))
     }
 
-    /// Returns who has lent a credential.
-    pub(super) fn of_lent(authorization: HeaderValue) -> Self {
+    /// Returns the caller that delegated a credential.
+    pub(super) fn of_delegated(authorization: HeaderValue) -> Self {
         Self::of(Identity::Client, &HeaderMap::from_iter([(header::AUTHORIZATION, authorization)]))
     }
 
@@ -127,7 +127,7 @@ impl Caller {
 
     /// The hash of its bearer token.
     pub(super) fn token(&self) -> Option<&Arc<str>> {
-        // Whoever impersonates is not the token's own user.
+        // A caller that impersonates is not the token's own user.
         self.0.token.as_ref().filter(|_| !self.0.impersonates)
     }
 
@@ -152,8 +152,8 @@ impl Caller {
         let _ = self.0.account.set(account);
     }
 
-    /// Whose share its requests count in: the user that the API server named, else the credential. Who impersonates counts as
-    /// itself, and not as the user whom it names.
+    /// Whose share its requests count in: the user that the API server named, else the credential. A caller that impersonates
+    /// counts as itself, not as the user that it names.
     pub(super) fn owner(&self) -> Arc<str> {
         match (self.account(), &self.0.token) {
             (_, Some(token)) if self.0.impersonates => hash_of("impersonates", &[token]).into(),
@@ -169,7 +169,7 @@ impl Caller {
         Some(account.owner())
     }
 
-    /// The credential to lend to what is read for this client. `None` if it sends none in this header, or impersonates somebody.
+    /// The credential to delegate to reflectors of this client. `None` if it sends none in this header, or impersonates somebody.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         let is_own = self.0.identity == Identity::Client && !self.0.impersonates;
         self.0.headers.get(header::AUTHORIZATION).filter(|_| is_own && self.0.token.is_some())
@@ -272,7 +272,7 @@ pub(super) fn token_hash(token: &[u8]) -> Arc<str> {
     hash_text(hash).into()
 }
 
-/// What a token that the API server has just issued says of itself: nobody else has touched it.
+/// The claims of a token that the API server has just issued: nobody else has touched it.
 pub(super) fn issued_claims<T: DeserializeOwned>(token: &[u8]) -> Option<T> {
     claims(token)
 }

@@ -1,9 +1,9 @@
 //! Explains what a client component sees of an object, and why: `/explain` on the admin port.
 //!
-//! The caller needs its own permission to read the object, by itself or in a list as client components do, as at the plain port: its
-//! token, or as a process of the node with the right uid the node credential. It may then read the object at the API server, where
-//! no filter hides it, so the explanation reveals nothing else of it. What filters looked up is part of it: that are resources which
-//! every node may read.
+//! The caller needs its own permission to read the object, by itself or in a list as client components do, as at the plain
+//! port: its token, or as a process of the node with the right uid the node credential. It may then read the object at the API
+//! server, where no filter hides it, so the explanation reveals nothing else of it. The objects that filters looked up are part
+//! of it: these are resources that every node may read.
 
 use std::net::SocketAddr;
 
@@ -140,7 +140,7 @@ impl Proxy {
         object: &ResourceRequest,
         component: &str,
     ) -> Result<Source, ExplainError> {
-        // Who may not read gets the API server's own answer, or hears since when there is none.
+        // A client that may not read gets the API server's own answer, or the time since when there is none.
         let listed = list_of(object);
         let mut permit = None;
         for asked in [Some(parsed), listed.as_ref()].into_iter().flatten() {
@@ -175,7 +175,7 @@ impl Proxy {
             }
         }
         let document = match self.read_upstream(caller, object).await {
-            // Who may list objects of the resource, as its client components do, may read each.
+            // A client that may list objects of the resource, as its client components do, may read each.
             Err(refused) if refused.code == StatusCode::FORBIDDEN => {
                 let found = match &listed {
                     Some(list) => self.list_upstream(caller, object, list).await?,

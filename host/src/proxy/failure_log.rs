@@ -18,7 +18,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 const MAX_REASONS: usize = 256;
 /// The most reasons that are shown: those that came first.
 const SHOWN: usize = 32;
-/// The longest text of an error that tells reasons apart, and of a path.
+/// The longest text of an error that distinguishes reasons, and of a path.
 const MAX_TEXT: usize = 512;
 
 /// What has failed, and how often.
@@ -29,7 +29,7 @@ pub(crate) struct FailureLog {
     lines: LogLimit,
 }
 
-/// What requests have failed for.
+/// The reasons why requests have failed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Reason {
     component: String,

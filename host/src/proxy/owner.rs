@@ -9,7 +9,7 @@ use crate::ledger::Owner;
 impl Proxy {
     /// The owner, after asking the API server for it unless it is known. Cancel-safe.
     pub(in crate::proxy) async fn known_owner(&self, caller: &Caller) -> Owner {
-        self.know(caller).await;
+        self.authenticate(caller).await;
         self.owner(caller)
     }
 

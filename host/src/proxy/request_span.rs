@@ -47,7 +47,7 @@ where
     response.map(|inner| SpannedBody { inner, span }.boxed_unsync())
 }
 
-/// Tells the current span what the request asks for.
+/// Records in the current span what the request asks for.
 pub(super) fn describe(parsed: &RequestInfo, component: &str) {
     let span = Span::current();
     if span.is_disabled() {

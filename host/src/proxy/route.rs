@@ -155,7 +155,7 @@ impl Proxy {
     pub(super) fn has_filtered(&self, component: &str, resource: &GroupResource) -> bool {
         match &*self.serving.borrow() {
             Serving::Live(set) => set.has_filtered(component, resource),
-            // What a former process has filtered is not read yet.
+            // The rules of a former process are not read yet.
             Serving::Unknown | Serving::Pending(_) => true,
         }
     }

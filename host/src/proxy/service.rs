@@ -46,7 +46,7 @@ struct RequestContext {
     upgrade: Option<HeaderValue>,
     /// The name of the client program, from the User-Agent.
     component: String,
-    /// Who sends it.
+    /// Its caller.
     caller: Caller,
     route: Route,
 }
@@ -127,7 +127,7 @@ impl Proxy {
         self.respond_cached_or_upstream(request, context, peer, started, cacheable.as_ref()).await
     }
 
-    /// The same. A view may answer what is `cacheable`.
+    /// Responds from a view if the request is `cacheable`, else with what an API server sends.
     async fn respond_cached_or_upstream(
         self: &Arc<Self>,
         request: http::Request<Incoming>,
@@ -163,7 +163,7 @@ impl Proxy {
         let (asker, asks) = (caller.clone(), remembered.is_some() || self.is_cached_collection(&parsed, &component));
         let known = async {
             if asks {
-                let _ = timeout(KNOWN, self.know(&asker)).await;
+                let _ = timeout(KNOWN, self.authenticate(&asker)).await;
             }
         };
         let asked = (request.method().clone(), parsed.clone(), component.clone(), caller.clone());

@@ -72,7 +72,7 @@ struct FixtureConfig {
     metrics: Arc<CacheMetrics>,
     /// The most bytes of their histories.
     watch_memory: usize,
-    /// What is held for whom.
+    /// The bytes that are held for each owner.
     ledger: Ledger,
 }
 

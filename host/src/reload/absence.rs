@@ -26,8 +26,8 @@ impl Reloader {
     /// # Errors
     /// Why that fails; nothing if there is none.
     pub(super) async fn hold(&self, source: &str, kept: &mut Kept, started: Instant) -> Result<(), Vec<ReloadError>> {
-        let last = match &kept.proven {
-            Some(proven) if !kept.never_had => Some(proven.configuration.clone()),
+        let last = match &kept.passed {
+            Some(passed) if !kept.never_had => Some(passed.configuration.clone()),
             None if kept.held.never_loaded.is_some() => kept.held.never_loaded.clone(),
             _ => self.last_of_any("the configuration names no set of filters").await.map(Arc::new),
         };

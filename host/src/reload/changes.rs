@@ -28,7 +28,7 @@ pub(super) struct Changes {
     pub(super) node: watch::Receiver<NodeState>,
 }
 
-/// What the last attempt tried, and is trying: for who decides whether it goes on.
+/// What the last attempt tried, and is trying, to decide whether it continues.
 #[derive(Debug, Clone, Default)]
 pub struct LastTried {
     tried: Arc<Mutex<Tried>>,
@@ -150,14 +150,14 @@ impl Changes {
             tokio::select! {
                 result = &mut attempt => return (Some(result), has_changed),
                 () = self.next() => has_changed = true,
-                // What has changed before may matter from now on.
+                // Earlier changes may matter from now on.
                 () = tried.waits.notified(), if has_changed => {}
             }
             let effect = tokio::select! {
                 result = &mut attempt => return (Some(result), true),
                 effect = self.effect(tried, serving) => effect,
             };
-            // What turns filters off does so at the beginning of the next attempt.
+            // Filters are turned off at the beginning of the next attempt.
             if !matches!(effect, Effect::None) {
                 return (None, true);
             }
@@ -177,7 +177,7 @@ impl Changes {
         let newest = self.newest().await;
         let node = self.node.borrow().clone();
         let Some(configuration) = newest else {
-            // What should be on is not known, but that nothing is: the next attempt begins with it.
+            // It is unknown which filters should be on, but none is: the next attempt begins with them.
             return if node.is_off() { Effect::Obsolete } else { Effect::None };
         };
         let (here, left_out, is_off) = match select(&configuration, &node) {

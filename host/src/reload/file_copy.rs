@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use crate::logging::Told;
+use crate::logging::LoggedOnce;
 use weir_process::files::{self, replace_now};
 use weir_spec::Digest;
 
@@ -20,13 +20,13 @@ pub(super) struct FileCopy {
     path: PathBuf,
     /// What is to be written.
     last: Arc<ArcSwapOption<Vec<u8>>>,
-    /// What the log has said of it.
-    told: Told,
+    /// Logs a damaged file once.
+    logged_once: LoggedOnce,
 }
 
 impl FileCopy {
     pub(super) fn new(directory: &Path) -> Self {
-        Self { path: directory.join(NAME), last: Arc::default(), told: Told::default() }
+        Self { path: directory.join(NAME), last: Arc::default(), logged_once: LoggedOnce::default() }
     }
 
     /// Returns what was written. A damaged file counts as none.
@@ -35,7 +35,7 @@ impl FileCopy {
         let parts =
             text.iter().position(|byte| *byte == b'\n').and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?)));
         let whole = parts.filter(|(digest, bytes)| *digest == Digest::of(bytes).to_string().as_bytes());
-        if self.told.is_news("damaged", whole.is_none()) {
+        if self.logged_once.is_news("damaged", whole.is_none()) {
             let path = self.path.display();
             tracing::warn!(%path, reason = "it is not what was written", "the copy of the last good configuration is not used");
         }

@@ -187,7 +187,7 @@ impl LastGood {
         self.valid(self.newest().await?, reason)
     }
 
-    /// The same, if it names a set; otherwise that of another source.
+    /// The last good configuration if it names a set; otherwise that of another source.
     pub(super) async fn read_of_any(&self, reason: &str) -> Option<SourcedConfiguration> {
         let names_set = |found: &SourcedConfiguration| found.absent.is_none();
         if let Some(own) = self.read(reason).await.filter(names_set) {
@@ -270,7 +270,7 @@ impl KeptFilter {
         Self { digest: filter.digest().to_string(), rules }
     }
 
-    /// What is not valid counts as none: another release may have written it.
+    /// Invalid content counts as none: another release may have written it.
     fn read(&self, name: &str) -> Option<(FilterName, KeptModule)> {
         let rules = self.rules.iter().map(|rule| rule.parse().ok()).collect::<Option<_>>()?;
         Some((name.parse().ok()?, KeptModule { digest: self.digest.parse().ok()?, rules }))

@@ -10,8 +10,8 @@ use weir_spec::{Digest, FilterEntry};
 use weir_upstream::error_report;
 
 /// Returns the filter of an entry: one of `active` if entry and module are unchanged, the same one with other match rules if
-/// only these have changed, else a newly loaded and validated one. `progress` is told how far a pull is, and `waits` that only what it looks
-/// up is missing. Cancel-safe.
+/// only these have changed, else a newly loaded and validated one. `progress` receives the progress of a
+/// pull. `waits` is called when only looked-up objects are missing. Cancel-safe.
 ///
 /// # Errors
 /// [`Unprepared`] with a message for the operator.

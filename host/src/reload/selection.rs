@@ -13,7 +13,7 @@ use weir_spec::FilterEntry;
 /// A filter that is not active on this node, and why.
 pub(super) type LeftOut = (String, &'static str);
 
-/// What of a configuration is active on this node.
+/// The part of a configuration that is active on this node.
 #[derive(Debug)]
 pub(super) enum Selected<'a> {
     /// These filters. The others are left out, each for a reason.

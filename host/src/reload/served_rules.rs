@@ -33,7 +33,7 @@ impl ServedRules {
     /// Reads the rules of former processes. While the disk cannot be used, they may have been any.
     pub(super) async fn read(disk: Arc<DiskCache>) -> Self {
         let kept = disk.read(NAME).await;
-        // What could not be read is not replaced by what stands for it.
+        // The stand-in does not replace rules that could not be read.
         let is_kept = !matches!(kept, Ok(None));
         let texts: Vec<String> = match kept {
             Ok(value) => value.and_then(|value| serde_json::from_slice(&value.bytes).ok()).unwrap_or_default(),

@@ -19,7 +19,7 @@ use weir_upstream::{BackOff, Reconnects, Tasks, error_report};
 
 /// The largest manifest file, in bytes. A ConfigMap has at most 1 MiB; the rest is for base64 and indentation.
 pub(super) const MAX_MANIFEST: usize = 8 << 20;
-/// How long the start waits for who is writing the file.
+/// How long the start waits for a writer of the file.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The most different errors of one outage that are logged.
 const MAX_LOGGED: usize = 8;
@@ -72,7 +72,7 @@ pub fn watch_source(
     receiver
 }
 
-/// Reads a manifest file. `None` while somebody is writing it, or its file system does not answer.
+/// Reads a manifest file. `None` while it is being written, or its file system does not answer.
 pub(super) async fn read(path: &Path, files: &WatchedFiles) -> Option<SourceState> {
     match files.read(path, MAX_MANIFEST, Duration::ZERO).await {
         Ok(FileRead::BeingWritten) => None,
@@ -82,8 +82,8 @@ pub(super) async fn read(path: &Path, files: &WatchedFiles) -> Option<SourceStat
     }
 }
 
-/// The same, where nothing was read of it before: after a short wait for who is writing it. What was in force before this start is
-/// whole, and need not wait.
+/// Reads a manifest file for the first time, after a short wait for a writer. The configuration that was in force before this
+/// start is whole, and need not wait.
 pub(super) async fn read_first(path: &Path, files: &WatchedFiles, last_good: Option<&LastGood>) -> Option<SourceState> {
     let known = async {
         let text = match last_good {

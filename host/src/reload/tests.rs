@@ -282,7 +282,7 @@ async fn a_file_that_was_written_a_moment_ago_is_not_waited_for_if_it_was_in_for
         let Some(SourceState::Valid(read)) = state else { panic!("{state:?}") };
         assert_eq!(read.origin, super::last_good::Origin::File(text));
         took.push(begun.elapsed());
-        // What was read at once counts as read.
+        // A file that was read at once counts as read.
         let change = tokio::time::timeout(Duration::from_millis(600), files.changed()).await;
         assert!(change.is_err(), "nothing has changed since");
     }

@@ -55,14 +55,14 @@ pub(super) struct TakenBack {
 }
 
 impl Trial {
-    /// Begins the trial of a set that is about to become active; `None` if none of its filters is new and has bounds. `proven` is
-    /// the set before it that has proved itself.
-    pub(super) fn begin(set: &LoadedSet, proven: &[Arc<Filter>]) -> Option<Self> {
-        let is_new = |filter: &&Arc<Filter>| proven.iter().all(|before| !Arc::ptr_eq(before, filter));
+    /// Begins the trial of a set that is about to become active; `None` if none of its filters is new and has bounds. `passed` is
+    /// the set before it that has passed its trial.
+    pub(super) fn begin(set: &LoadedSet, passed: &[Arc<Filter>]) -> Option<Self> {
+        let is_new = |filter: &&Arc<Filter>| passed.iter().all(|before| !Arc::ptr_eq(before, filter));
         let mut filters = Vec::new();
         let mut longest = Duration::ZERO;
         for filter in set.filters.iter().filter(is_new) {
-            let before = proven.iter().find(|before| before.name() == filter.name());
+            let before = passed.iter().find(|before| before.name() == filter.name());
             if let Some(exceeded) = filter.begin_trial(before.map(|before| &**before)) {
                 filters.push((filter.entry().name.clone(), exceeded));
                 longest = longest.max(filter.entry().rollback.map_or(Duration::ZERO, |bounds| bounds.within));

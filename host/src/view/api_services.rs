@@ -108,7 +108,7 @@ impl ApiServices {
         false
     }
 
-    /// The same, when the answer is there. Cancel-safe.
+    /// Returns [`Self::is_local`] once the answer is there. Cancel-safe.
     pub(super) async fn is_found_local(self: &Arc<Self>, group: &str, version: &str) -> bool {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());

@@ -104,7 +104,7 @@ impl EventMemo {
         Self { encoded, frames: frames.clone(), selected }
     }
 
-    /// What was encoded for another watch, or is for this one. Only events without a transform are kept.
+    /// The encoding for this watch, or that of another one. Only events without a transform are kept.
     fn encoded(
         &self,
         event_type: EventType,

@@ -7,8 +7,8 @@ use weir_store::cache::Collection;
 use super::request_selector::RequestSelector;
 use super::scope;
 
-/// What one reader may be shown. It is made of the request line that was reviewed, so that a view shows no more than the review
-/// asked for: namespace, name and both selectors come from there, and from nowhere else.
+/// The objects that one reader may see. It comes from the request line that was reviewed, so that a view shows no more than the
+/// review asked for: namespace, name and both selectors come from there, and from nowhere else.
 #[derive(Debug, Clone)]
 pub(crate) struct Permit {
     reader: StoreReader,

@@ -47,7 +47,7 @@ pub(super) struct Refresh {
 }
 
 /// The outcome of an object, and whether a failure policy took the place of a verdict.
-type Made = (Outcome, bool);
+type FilteredOutcome = (Outcome, bool);
 
 /// What a refresh waits for.
 enum Wake {
@@ -186,7 +186,7 @@ impl Refresh {
         self.report_degraded();
     }
 
-    /// Up to which version clients may hold something else than a view that begins anew shows; `None`: it must be read.
+    /// Returns up to which version clients may hold other content than a view that restarts; `None`: it must be read.
     fn stamp_of_reset(&self, chain: Option<ChainVersion>, version: u64) -> Option<u64> {
         let resource = &self.view.collection.resource;
         let is_first = self.view.subscribe().borrow().is_none();
@@ -198,7 +198,7 @@ impl Refresh {
                 (true, false) => None,
             };
         }
-        // What it has shown was wrong, or was of another history.
+        // It has shown wrong objects, or those of another history.
         let shown = self.view.snapshot().version;
         if version < shown {
             self.stamps.forget();
@@ -308,7 +308,7 @@ impl Refresh {
     async fn compare(&mut self) {
         let (source, position) = self.view.store.snapshot_and_position();
         let view = self.view.snapshot();
-        // What is at an unchanged or a lower version, and yet another object, was wrong before: the store was read anew.
+        // Another object at an unchanged or a lower version: the former one was wrong, and the store was listed again.
         let is_other = |old: &ViewObject, new: &Object| {
             old.source.version > new.version || (old.source.version == new.version && old.source.bytes != new.bytes)
         };
@@ -321,7 +321,7 @@ impl Refresh {
             || source.format != view.format
             || present.any(|new| view.objects.get(&new.key).is_some_and(|old| is_other(old, new)))
         {
-            // The cluster was restored from a backup, or a peer has forged objects. What clients hold is not known.
+            // The cluster was restored from a backup, or a peer has forged objects. The state of clients is unknown.
             return self.rebuild().await;
         }
         self.position = position;
@@ -381,7 +381,12 @@ impl Refresh {
     }
 
     /// The object with its outcome. The last good outcome stands in for a failure.
-    fn outcome(&mut self, object: &Arc<Object>, made: Made, old: Option<&Arc<ViewObject>>) -> Arc<ViewObject> {
+    fn outcome(
+        &mut self,
+        object: &Arc<Object>,
+        made: FilteredOutcome,
+        old: Option<&Arc<ViewObject>>,
+    ) -> Arc<ViewObject> {
         let (outcome, is_degraded) = made;
         if is_degraded {
             self.degrade(object, &outcome);
@@ -457,8 +462,8 @@ async fn filter(
     source: &Snapshot,
     objects: &[Arc<Object>],
     again: bool,
-) -> Vec<(Arc<Object>, Made)> {
-    let made: Vec<Made> = match chain {
+) -> Vec<(Arc<Object>, FilteredOutcome)> {
+    let made: Vec<FilteredOutcome> = match chain {
         Some(chain) => {
             let document = |object: &Arc<Object>| source.format.document(object.bytes.clone());
             let documents = objects.iter().map(document).collect();

@@ -17,7 +17,7 @@ use weir_store::CacheDifference;
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
-use weir_upstream::{CredentialLoan, Identity, Tasks};
+use weir_upstream::{Delegation, Identity, Tasks};
 
 use self::open_views::{MAX_VIEWS, OpenView, OpenViews, ViewKey};
 use super::api_services::ApiServices;
@@ -51,7 +51,7 @@ pub struct ViewsConfig {
     pub client: kube::Client,
     /// Counts what views send.
     pub metrics: Arc<CacheMetrics>,
-    /// What is held for whom.
+    /// The bytes that are held for each owner.
     pub ledger: Ledger,
     /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
     pub watch_memory: usize,
@@ -75,7 +75,7 @@ pub struct Views {
     open: Mutex<OpenViews>,
 }
 
-/// For whom a view is opened.
+/// The client for which a view is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opener<'a> {
     /// Whose share it counts in.
@@ -183,9 +183,9 @@ impl Views {
         }
     }
 
-    /// Lends the credential of a client's request to the stores that are read with it. `None` for other readers.
-    pub(crate) fn lend(&self, reader: &StoreReader, authorization: &HeaderValue) -> Option<CredentialLoan> {
-        self.stores.lend(reader, authorization.clone())
+    /// Delegates the credential of a client's request to the stores that are read with it. `None` for other readers of stores.
+    pub(crate) fn delegate(&self, reader: &StoreReader, authorization: &HeaderValue) -> Option<Delegation> {
+        self.stores.delegate(reader, authorization.clone())
     }
 
     /// The resources that are cached whatever the filters are.
@@ -222,7 +222,7 @@ impl Views {
         match ScopePolicy::of(&request.resource) {
             ScopePolicy::Requested => {
                 let found = self.find(Some(&component.to_ascii_lowercase()), reader, request, name);
-                // One that waits for its first list has nothing to serve, and one that nobody lends a credential misses what
+                // One that waits for its first list has nothing to serve, and one without a delegated credential misses what
                 // has changed since.
                 found.is_some_and(|view| view.is_current())
             }

@@ -234,9 +234,9 @@ impl View {
         in_namespace && selected && label_selector.is_empty()
     }
 
-    /// Whether an object that the view does not have does not exist now. What is read with a lent credential is not followed all
-    /// the time: it tells what there was, and not what there is not.
-    pub(crate) fn tells_absence(&self, namespace: Option<&str>, name: &str) -> bool {
+    /// Whether an object that the view does not have does not exist now. A store that is read with a delegated credential is
+    /// not always followed: it shows objects that existed, and not that others do not exist.
+    pub(crate) fn knows_absence(&self, namespace: Option<&str>, name: &str) -> bool {
         !matches!(self.store.reader(), StoreReader::Client(_)) && self.covers(namespace, name)
     }
 
@@ -359,7 +359,7 @@ impl View {
         });
     }
 
-    /// Begins anew with these objects: open watches end. `stamp`: up to which version clients may hold something else, if that is
+    /// Restarts with these objects: open watches end. `stamp`: up to which version clients may hold something else, if that is
     /// known.
     pub(super) fn reset(&self, next: ViewSnapshot, stamp: Option<u64>) {
         // Versions of before may come again, with another content.

@@ -10,7 +10,7 @@ use weir_store::StoreHandle;
 
 use super::state::View;
 
-/// What each view may use in any case. An idle view uses none of it.
+/// The bytes that each view may use in any case. An idle view uses none of them.
 const FLOOR: usize = 64 << 10;
 
 /// The limit, and what is used of it. Clones share both.

@@ -1,40 +1,41 @@
-//! Which cluster answers: who makes it be asked again, and who is told when it is another one than before.
+//! Identifies the cluster that answers. Lost connections request another look, and receivers are notified when the cluster has
+//! changed.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
-/// How often what was known turned out to be of another cluster.
+/// How often known content turned out to be of another cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClusterChanges {
-    /// What was on disk, also when the daemon started with it.
+    /// Content on disk, including what the daemon started with.
     pub on_disk: u64,
-    /// What the API server has told this process before: it is another one's now.
-    pub told: u64,
+    /// Content that this process had from the API server: another cluster answers now.
+    pub from_server: u64,
 }
 
-/// Tells which cluster answers. One for each daemon, whether or not it keeps anything on disk.
+/// Identifies the cluster that answers. One for each daemon, whether or not it keeps anything on disk.
 #[derive(Debug, Default)]
 pub struct ClusterWatch {
-    /// What the API server has told last.
+    /// The uid that the API server reported last.
     uid: Mutex<Option<String>>,
     changes: watch::Sender<ClusterChanges>,
-    /// Signalled when the cluster is to be asked again who it is.
+    /// Signalled when the identity of the cluster is to be read again.
     doubt: Notify,
 }
 
 impl ClusterWatch {
-    /// Notes what the API server tells: the uid of its namespace kube-system. Everybody is told if it was another one before.
+    /// Records the uid of the API server's namespace kube-system. Notifies all receivers if it was another one before.
     pub fn confirm(&self, uid: &str) {
         let before = self.uid.lock().unwrap_or_else(PoisonError::into_inner).replace(uid.to_owned());
         if before.is_some_and(|before| before != uid) {
-            self.changes.send_modify(|changes| changes.told += 1);
+            self.changes.send_modify(|changes| changes.from_server += 1);
         }
     }
 
-    /// How often what the API server had told turned out to be of another cluster.
-    pub(crate) fn told(&self) -> u64 {
-        self.changes.borrow().told
+    /// How often content from the API server turned out to be of another cluster.
+    pub(crate) fn changes_from_server(&self) -> u64 {
+        self.changes.borrow().from_server
     }
 
     /// Notes how many files on disk were of another cluster. Returns whether that is more than before.
@@ -46,7 +47,7 @@ impl ClusterWatch {
         })
     }
 
-    /// Tells when what was known turns out to be of another cluster.
+    /// Returns a receiver that is notified when known content turns out to be of another cluster.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<ClusterChanges> {
         self.changes.subscribe()
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_told_when_another_cluster_answers_and_not_when_the_first_one_does() {
+    fn receivers_are_notified_when_another_cluster_answers_and_not_when_the_first_one_does() {
         let watch = ClusterWatch::default();
         let mut changes = watch.changes();
         watch.confirm("one");
@@ -76,8 +77,8 @@ mod tests {
         assert!(!changes.has_changed().unwrap());
         watch.confirm("two");
         assert!(changes.has_changed().unwrap());
-        assert_eq!(*changes.borrow_and_update(), ClusterChanges { on_disk: 0, told: 1 });
+        assert_eq!(*changes.borrow_and_update(), ClusterChanges { on_disk: 0, from_server: 1 });
         assert!(watch.found_on_disk(1) && !watch.found_on_disk(1));
-        assert_eq!(*changes.borrow_and_update(), ClusterChanges { on_disk: 1, told: 1 });
+        assert_eq!(*changes.borrow_and_update(), ClusterChanges { on_disk: 1, from_server: 1 });
     }
 }

@@ -64,7 +64,7 @@ impl Discovery {
                 Ok(version) => return Some(version),
                 Err(RequestError::NotFound) => return None,
                 // The daemon sends with its own credential.
-                Err(RequestError::Expired | RequestError::UnknownVersion | RequestError::Returned) => {}
+                Err(RequestError::Expired | RequestError::UnknownVersion | RequestError::Withdrawn) => {}
                 Err(RequestError::Other(error)) => report(error),
             }
             backoff.wait_or_reconnect(&mut self.reconnects).await;

@@ -34,7 +34,7 @@ pub(super) struct LastKnown {
 struct State {
     objects: HashMap<Box<str>, Entry>,
     reads: u64,
-    /// Tells when what is known is of another cluster.
+    /// Notified when the known content is of another cluster.
     changes: watch::Receiver<ClusterChanges>,
 }
 
@@ -122,7 +122,7 @@ impl LastKnown {
                     return;
                 }
             } else {
-                // What it was when it was smaller is not what was last known.
+                // Its earlier, smaller state is not the last known one.
                 tracing::warn!(object = %key, limit = LARGEST, "looked-up object is too large to be kept, filters go on without it once it is gone");
                 state.objects.remove(&key);
             }

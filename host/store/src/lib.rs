@@ -56,7 +56,7 @@ pub use node_addresses::watch_addresses;
 pub use peers::{PeerClient, Peers, is_shared};
 pub use reflector_state::ReflectorState;
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
-pub use resource_stores::{LentClients, ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
+pub use resource_stores::{DelegatedClients, ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
 pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
 pub use store_reader::{ImpersonatedUser, StoreReader};

@@ -49,7 +49,7 @@ impl LookupTask {
         // Without an API server no task is started.
         let Some(mut discovery) = self.discovery.take() else { return };
         let mut kept = self.last_version().await;
-        // The API server may be unreachable. What it served last holds until it answers.
+        // The API server may be unreachable. The last served version holds until it answers.
         let mut present = kept.clone().or_else(|| self.version_in_use());
         if let Some(present) = &present {
             self.open(present.version.as_deref());
@@ -83,7 +83,7 @@ impl LookupTask {
 
     /// Waits for the version that the API server serves, and reads the present store meanwhile.
     async fn ask(&mut self, discovery: &mut Discovery, is_served: bool) -> ServedVersion {
-        // What was served before stays: the API server may be unreachable.
+        // The served version stays: the API server may be unreachable.
         let (writer, has_objects) = (self.writer.clone(), is_served || self.follower.is_complete());
         let report = |error| {
             if !has_objects {

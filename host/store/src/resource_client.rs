@@ -32,8 +32,8 @@ pub(super) enum RequestError {
     Expired,
     /// 504: the server has not reached the resourceVersion of the request.
     UnknownVersion,
-    /// The client that has lent what the request was sent with has left. That says nothing of the API server.
-    Returned,
+    /// The client that has delegated what the request was sent with has left. That says nothing of the API server.
+    Withdrawn,
     /// Any other failure.
     Other(ReflectorError),
 }

@@ -1,4 +1,4 @@
-//! All stores of the daemon: opened by collection, shared by everyone who reads the same one, closed when their last handle
+//! All stores of the daemon: opened by collection, shared by all readers of one, closed when their last handle
 //! is dropped.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use http::HeaderValue;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, LabelSelector, LookupSpec};
-use weir_upstream::{CredentialLoan, LentCredential, Tasks};
+use weir_upstream::{DelegatedCredential, Delegation, Tasks};
 
 use super::cache::{CheckConfig, Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};
 use super::cluster_watch::ClusterWatch;
@@ -27,10 +27,10 @@ pub struct ResourceStoresConfig {
     pub daemon: Option<ReflectorClient>,
     /// Reads with the node credential; `None` if there is none.
     pub node: Option<ReflectorClient>,
-    /// Reads as a user whom the daemon impersonates; `None` if it impersonates nobody.
+    /// Reads as a user that the daemon impersonates; `None` if it impersonates nobody.
     pub users: Option<UserClients>,
-    /// Reads with the credential that a client lends; `None` if no store is filled for such clients.
-    pub lent: Option<LentClients>,
+    /// Reads with the credential that a client delegates; `None` if no store is filled for such clients.
+    pub delegated: Option<DelegatedClients>,
     /// The other Weirs of the pool, from which stores of the daemon's identity may be filled.
     pub peers: Peers,
     /// Timeouts and intervals of reflectors.
@@ -48,8 +48,8 @@ pub struct ResourceStoresConfig {
 /// Returns the client of a user; `None` if it cannot be impersonated.
 pub type UserClients = Arc<dyn Fn(&ImpersonatedUser) -> Option<ReflectorClient> + Send + Sync>;
 
-/// Returns the client that sends with a lent credential.
-pub type LentClients = Arc<dyn Fn(LentCredential) -> ReflectorClient + Send + Sync>;
+/// Returns the client that sends with a delegated credential.
+pub type DelegatedClients = Arc<dyn Fn(DelegatedCredential) -> ReflectorClient + Send + Sync>;
 
 /// The open stores. Clones share them.
 #[derive(Clone)]
@@ -60,8 +60,8 @@ struct Inner {
     cluster: Arc<ClusterWatch>,
     tasks: Tasks,
     open: Mutex<HashMap<StoreId, Weak<OpenStore>>>,
-    /// What clients lend, by the owner of the credential. An entry without a loan and without a store is removed.
-    lent: Mutex<HashMap<Arc<str>, LentCredential>>,
+    /// Delegated credentials by their owner. An entry without a delegation and without a store is removed.
+    delegated: Mutex<HashMap<Arc<str>, DelegatedCredential>>,
 }
 
 /// What distinguishes a store from others.
@@ -110,24 +110,24 @@ impl ResourceStores {
     #[must_use]
     pub fn new(config: ResourceStoresConfig, tasks: Tasks) -> Self {
         let cluster = config.disk.as_ref().map_or_else(Arc::default, |disk| disk.cluster_watch());
-        Self(Arc::new(Inner { config, cluster, tasks, open: Mutex::default(), lent: Mutex::default() }))
+        Self(Arc::new(Inner { config, cluster, tasks, open: Mutex::default(), delegated: Mutex::default() }))
     }
 
     /// Whether there is a credential of this identity to read with.
     #[must_use]
     pub fn can_read_as(&self, reader: &StoreReader) -> bool {
         match reader {
-            StoreReader::Client(_) => self.0.config.lent.is_some(),
+            StoreReader::Client(_) => self.0.config.delegated.is_some(),
             _ => self.0.client(reader).is_some(),
         }
     }
 
-    /// Lends the credential of a client's request to the stores that are read with it, until the loan is dropped. `None` if
+    /// Delegates the credential of a client's request to the stores that are read with it, until the result is dropped. `None` if
     /// the reader is not a client.
     #[must_use]
-    pub fn lend(&self, reader: &StoreReader, authorization: HeaderValue) -> Option<CredentialLoan> {
+    pub fn delegate(&self, reader: &StoreReader, authorization: HeaderValue) -> Option<Delegation> {
         match reader {
-            StoreReader::Client(owner) => Some(self.0.lent_by(owner).lend(authorization)),
+            StoreReader::Client(owner) => Some(self.0.delegated_by(owner).delegate(authorization)),
             _ => None,
         }
     }
@@ -197,7 +197,7 @@ impl ResourceStores {
         open
     }
 
-    /// Tells which cluster answers.
+    /// Returns the watch of the cluster that answers.
     #[must_use]
     pub fn cluster_watch(&self) -> Arc<ClusterWatch> {
         self.0.cluster.clone()
@@ -216,15 +216,15 @@ impl Inner {
             StoreReader::Daemon => self.config.daemon.clone(),
             StoreReader::Node => self.config.node.clone(),
             StoreReader::User(user) => self.config.users.as_ref().and_then(|client| client(user)),
-            StoreReader::Client(owner) => self.config.lent.as_ref().map(|client| client(self.lent_by(owner))),
+            StoreReader::Client(owner) => self.config.delegated.as_ref().map(|client| client(self.delegated_by(owner))),
         }
     }
 
-    /// What this client lends.
-    fn lent_by(&self, owner: &Arc<str>) -> LentCredential {
-        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
-        lent.retain(|_, credential| credential.is_used());
-        lent.entry(owner.clone()).or_default().clone()
+    /// Returns the delegated credential of this client.
+    fn delegated_by(&self, owner: &Arc<str>) -> DelegatedCredential {
+        let mut delegated = self.delegated.lock().unwrap_or_else(PoisonError::into_inner);
+        delegated.retain(|_, credential| credential.is_used());
+        delegated.entry(owner.clone()).or_default().clone()
     }
 
     fn open_store(&self, id: &StoreId, stores: Weak<Self>) -> Option<OpenStore> {
@@ -284,20 +284,20 @@ impl Inner {
     }
 }
 
-/// Has the cluster asked who it is when a store has lost its connection, and the store read anew when it is another one: its
-/// versions may go on where the former ones were.
+/// Requests another look at the cluster when a store has lost its connection, and another list of the store when the cluster has
+/// changed: its versions may continue the former ones.
 async fn follow_cluster(store: Arc<ResourceStore>, cluster: Arc<ClusterWatch>) {
     let (mut changes, mut questions) = (cluster.changes(), store.trust().questions());
-    let mut told = changes.borrow_and_update().told;
+    let mut known = changes.borrow_and_update().from_server;
     loop {
         tokio::select! {
             changed = changes.changed() => {
-                let found = changes.borrow_and_update().told;
+                let found = changes.borrow_and_update().from_server;
                 if changed.is_err() {
                     return;
                 }
-                if std::mem::replace(&mut told, found) != found {
-                    store.renounce(found);
+                if std::mem::replace(&mut known, found) != found {
+                    store.note_cluster_change(found);
                 }
             }
             () = questions.next() => cluster.doubt(),

@@ -204,7 +204,7 @@ impl StoreSnapshot {
         }
     }
 
-    /// The same, or what this function last returned if nothing matches, or can be seen.
+    /// Finds objects as [`Self::find`] does. If nothing matches or can be seen, returns what this function last returned.
     ///
     /// # Errors
     /// The selector is malformed.

@@ -1,4 +1,4 @@
-//! Who reads a store upstream.
+//! The reader of a store upstream.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use weir_upstream::Identity;
 /// The identity with which a store is read. Two identities never share a store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoreReader {
-    /// The daemon's own identity. What it reads is served to clients that may read the same.
+    /// The daemon's own identity. Its objects are served to clients that may read them.
     Daemon,
     /// The node credential, for clients that have it.
     Node,
-    /// A user whom the daemon impersonates, for this user alone.
+    /// A user that the daemon impersonates, for this user alone.
     User(Arc<ImpersonatedUser>),
     /// A client with a credential of its own, for this client alone. Only a hash of the credential's owner is kept. The client
-    /// lends the credential while one of its requests is open.
+    /// delegates the credential while one of its requests is open.
     Client(Arc<str>),
 }
 

@@ -70,7 +70,7 @@ struct StoresFixture {
 
 impl StoresFixture {
     fn open(self) -> ResourceStores {
-        let daemon = ReflectorClient { client: client(&self.url), connectivity: self.connectivity, lent: None };
+        let daemon = ReflectorClient { client: client(&self.url), connectivity: self.connectivity, delegated: None };
         let (timing, disk, shared) = (self.timing.unwrap_or(TIMING), self.disk, self.shared);
         ResourceStores::new(
             ResourceStoresConfig { daemon: Some(daemon), timing, disk, shared, ..ResourceStoresConfig::default() },

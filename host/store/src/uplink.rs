@@ -77,7 +77,7 @@ impl UplinkLimit {
         let until = {
             let mut paid = self.0.paid.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            // What was not used for more than a second is lost.
+            // Capacity that is unused for more than a second is lost.
             let earliest = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
             *paid = (*paid).max(earliest) + cost;
             *paid

@@ -1,12 +1,12 @@
 //! The time of day, as far as Weir knows it.
 //!
-//! Small devices have no clock of their own: after a power cut it may be 1970. The API server tells the time with each answer to
-//! a probe of Weir's own. Answers to clients tell none: who may use `pods/proxy` chooses their headers. [`known_time`] says which
-//! times are believed. The latest such time, and what has passed since, is a lower bound for [`now`]. It outlives the process in
-//! a file, because a node may start without the API server. That file alone never makes a certificate expired, and nothing on
-//! disk is deleted by a time that a single answer told: see [`agreed`].
+//! Small devices have no clock of their own: after a power cut it may be 1970. The API server reports the time with each
+//! response to a probe of Weir's own. Responses to clients do not count: a client that may use `pods/proxy` chooses their
+//! headers. [`known_time`] decides which times are accepted. The latest one, plus the time since, is a lower bound for [`now`].
+//! A file keeps it across restarts, because a node may start without the API server. That file alone never makes a certificate
+//! expired, and a time from a single response never deletes anything on disk: see [`agreed`].
 //!
-//! The time of the machine's clock is never kept. So a clock that was years ahead does no harm once it is set.
+//! The time of the machine's clock is never saved. So a clock that was years ahead does no harm once it is set.
 
 mod known_time;
 
@@ -19,7 +19,7 @@ use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
-pub(crate) use self::known_time::Heard;
+pub(crate) use self::known_time::TimeReport;
 use self::known_time::{KnownTime, Moment};
 
 /// The process has one clock, as the machine has.
@@ -32,7 +32,7 @@ pub fn now() -> SystemTime {
     with_known(|known| known.time(now)).map_or(now.machine, |known| known.max(now.machine))
 }
 
-/// The same as a timestamp.
+/// Returns [`now`] as a timestamp.
 #[must_use]
 pub fn timestamp() -> jiff::Timestamp {
     jiff::Timestamp::try_from(now()).unwrap_or(jiff::Timestamp::MAX)
@@ -58,8 +58,8 @@ pub fn despite_file(error: &rustls::Error) -> Option<UnixTime> {
         return None;
     };
     let now = moment();
-    let is_told = with_known(|known| known.told(now).is_some());
-    (!is_told && unix_time(now.machine) <= *not_after).then_some(*not_after)
+    let is_reported = with_known(|known| known.reported(now).is_some());
+    (!is_reported && unix_time(now.machine) <= *not_after).then_some(*not_after)
 }
 
 /// Whether a server is to be asked for the time now. The caller asks one.
@@ -67,17 +67,17 @@ pub(crate) fn is_due() -> bool {
     with_known(|known| known.is_due(moment()))
 }
 
-/// Whether it matters that a server's certificate is valid at the time that it tells.
+/// Whether only a server's certificate can confirm the time that it reports.
 pub(crate) fn needs_certificate(time: SystemTime) -> bool {
     with_known(|known| known.needs_certificate(time, moment()))
 }
 
-/// Hears the time from a server, by a probe. `is_certified`: its certificate is valid then.
-pub(crate) fn hear(time: SystemTime, server: &Arc<str>, is_certified: bool) -> Heard {
-    with_known(|known| known.hear(time, server, is_certified, moment()))
+/// Takes the time that a server reported to a probe. `is_certified`: its certificate is valid then.
+pub(crate) fn report(time: SystemTime, server: &Arc<str>, is_certified: bool) -> TimeReport {
+    with_known(|known| known.report(time, server, is_certified, moment()))
 }
 
-/// Whether two times are the same, as far as servers can tell.
+/// Whether two times agree within the precision of a `Date` header.
 pub(crate) fn agree(one: SystemTime, other: SystemTime) -> bool {
     known_time::agree(one, other)
 }
@@ -134,7 +134,7 @@ mod tests {
 
     /// One test, because the clock belongs to the process.
     #[test]
-    fn the_told_time_is_a_lower_bound_and_the_file_alone_ends_no_certificate() {
+    fn the_reported_time_is_a_lower_bound_and_the_file_alone_ends_no_certificate() {
         let (before, year) = (machine_time(), Duration::from_secs(365 * 24 * 3600));
         let expired = |not_after| {
             let time = unix_time(now());
@@ -148,8 +148,8 @@ mod tests {
         assert_eq!(despite_file(&rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)), None);
 
         let server: Arc<str> = "server".into();
-        assert_eq!(hear(before + 10 * year, &server, true), Heard::Believed);
-        assert!(now() >= before + 10 * year && agreed().is_none(), "one answer told it");
+        assert_eq!(report(before + 10 * year, &server, true), TimeReport::Accepted);
+        assert!(now() >= before + 10 * year && agreed().is_none(), "one response reported it");
         assert_eq!(despite_file(&expired(soon)), None, "a server says so");
         assert_eq!(date(&HeaderMap::from_iter([(header::DATE, "soon".parse().unwrap())])), None);
         let text = "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap();

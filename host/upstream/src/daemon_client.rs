@@ -16,7 +16,7 @@ use tower::{BoxError, Service};
 
 use crate::user_agent::set_user_agent;
 use crate::{
-    AnsweredBy, Identity, LentCredential, Purpose, Refusal, RefusalSender, RequestHead, Upstream, UpstreamBody,
+    AnsweredBy, DelegatedCredential, Identity, Purpose, Refusal, RefusalSender, RequestHead, Upstream, UpstreamBody,
     UpstreamError,
 };
 
@@ -30,13 +30,13 @@ struct DaemonService {
     headers: CredentialHeaders,
 }
 
-/// The headers that say who sends a request, beside the identity's own.
+/// The headers that name the user of a request, beside the identity's own.
 #[derive(Clone)]
 enum CredentialHeaders {
-    /// The user whom the daemon impersonates, if any.
+    /// The user that the daemon impersonates, if any.
     Impersonate(Arc<HeaderMap>),
     /// The credential of a client that has a request open.
-    Lent(LentCredential, RefusalSender),
+    Delegated(DelegatedCredential, RefusalSender),
 }
 
 impl CredentialHeaders {
@@ -48,7 +48,7 @@ impl CredentialHeaders {
                     headers.append(name, value.clone());
                 }
             }
-            Self::Lent(credential, _) => {
+            Self::Delegated(credential, _) => {
                 let none = || UpstreamError::Credential("the client whose credential it is has left".to_owned());
                 headers.insert(AUTHORIZATION, credential.newest().ok_or_else(none)?);
             }
@@ -58,7 +58,7 @@ impl CredentialHeaders {
 
     /// Notes what the API server says of the credential of a request.
     fn note(&self, sent: &Sent, status: StatusCode) {
-        if let (Self::Lent(credential, refusals), Some(authorization)) = (self, &sent.authorization) {
+        if let (Self::Delegated(credential, refusals), Some(authorization)) = (self, &sent.authorization) {
             let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
             let refusal = Refusal { authorization: authorization.clone(), path: sent.path.clone(), status };
             // Another credential is tried once it is known that this one was refused.
@@ -103,10 +103,14 @@ impl Upstream {
         Ok(self.client_with(Identity::Impersonated, CredentialHeaders::Impersonate(Arc::new(headers))))
     }
 
-    /// Returns a client with the credential that a client of Weir lends. Its requests fail while nobody lends one. What the API
+    /// Returns a client that sends a delegated credential. Its requests fail while no open request delegates one. What the API
     /// server refuses it goes to `refusals`.
-    pub fn client_with_lent(self: &Arc<Self>, credential: LentCredential, refusals: RefusalSender) -> kube::Client {
-        self.client_with(Identity::Client, CredentialHeaders::Lent(credential, refusals))
+    pub fn client_with_delegated(
+        self: &Arc<Self>,
+        credential: DelegatedCredential,
+        refusals: RefusalSender,
+    ) -> kube::Client {
+        self.client_with(Identity::Client, CredentialHeaders::Delegated(credential, refusals))
     }
 
     fn client_as(self: &Arc<Self>, identity: Identity) -> kube::Client {

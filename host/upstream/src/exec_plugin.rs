@@ -100,7 +100,7 @@ async fn run(exec: &ExecConfig) -> Result<CredentialStatus, ExecPluginError> {
     let mut plugin = Command::new(command);
     plugin.args(exec.args.iter().flatten()).envs(variables).env("KUBERNETES_EXEC_INFO", info.to_string());
     plugin.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    // Whoever starts a program waits until its file is read.
+    // Starting a program waits until its file is read.
     let started = files::at(files::folder_of(Path::new(command)), TIMEOUT, move || plugin.spawn()).await;
     let mut child = started.map_err(ExecPluginError::Run)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

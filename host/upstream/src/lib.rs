@@ -16,8 +16,8 @@
 //! dial                                   TCP, or a tunnel
 //! back_off, tasks, server_source         retries; background tasks; the servers and a credential, from files
 //! error                                  errors of requests
-//! clock, connectivity, error_report, gunzip, identity, kubeconfig, lent_credential, metrics, request, server_status, streams,
-//! unanswered_probes, user_agent, workers                    no dependencies in this crate
+//! clock, connectivity, delegated_credential, error_report, gunzip, identity, kubeconfig, metrics, request, server_status,
+//! streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
@@ -28,6 +28,7 @@ mod connection;
 mod connectivity;
 mod daemon_client;
 mod decoded_body;
+mod delegated_credential;
 mod dial;
 mod error;
 mod error_report;
@@ -36,7 +37,6 @@ mod gunzip;
 mod h2_pool;
 mod identity;
 mod kubeconfig;
-mod lent_credential;
 mod metrics;
 mod replay_body;
 mod request;
@@ -59,12 +59,12 @@ pub use certificates::CertificateValidity;
 pub use connect::SetupError;
 pub use connectivity::{Connectivity, Reconnects};
 pub use decoded_body::{DecodedBody, ResponseBodyError};
+pub use delegated_credential::{DelegatedCredential, Delegation, Refusal, RefusalSender, refusals};
 pub use error::UpstreamError;
 pub use error_report::error_report;
 pub use exec_plugin::ExecPluginError;
 pub use gunzip::{Gunzip, GunzipError};
 pub use identity::Identity;
-pub use lent_credential::{CredentialLoan, LentCredential, Refusal, RefusalSender, refusals};
 pub use metrics::UpstreamMetrics;
 pub use request::{AnsweredBy, Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;

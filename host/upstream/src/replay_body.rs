@@ -23,9 +23,9 @@ const MAX_KEPT: u64 = 64 << 10;
 pub(super) struct ReplayBody(Arc<Mutex<State>>);
 
 struct State {
-    /// What nobody has read yet.
+    /// The part that is not read yet.
     rest: RequestBody,
-    /// What was read; `None` if it was not kept.
+    /// The part that was read; `None` if it was not kept.
     kept: Option<Vec<Bytes>>,
     /// Whether its sender broke it off.
     is_broken: bool,

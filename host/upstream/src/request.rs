@@ -47,7 +47,7 @@ impl Purpose {
     }
 }
 
-/// Who makes the answer to a request.
+/// The origin of the answer to a request.
 ///
 /// The API server passes some requests on: to kubelet, to what runs in a pod, to an aggregated API server. Their answers are
 /// those of a tenant, or may be. They say nothing of an outage or of a credential.
@@ -68,6 +68,6 @@ pub struct RequestHead {
     pub path: PathAndQuery,
     /// The headers, without the hop-by-hop headers of the client.
     pub headers: HeaderMap,
-    /// Who answers.
+    /// The origin of the answer.
     pub answered_by: AnsweredBy,
 }

@@ -68,7 +68,7 @@ pub(super) struct Server {
     reason: Mutex<String>,
     /// When the server went down, for reports only.
     down_since: Mutex<Option<SystemTime>>,
-    /// Tells whether the server sends anything at all.
+    /// Counts probes to which the server sent nothing.
     pub(super) unanswered_probes: UnansweredProbes,
     /// Notified when the server goes down, to start probing it.
     pub(super) went_down: Notify,

@@ -280,7 +280,7 @@ async fn read_token(flag: &'static str, path: &Path, files: &WatchedFiles) -> Re
         SourceError::File { flag, path: path.to_owned(), source }
     };
     let token = String::from_utf8(read(flag, path, files).await?).map_err(|_| unusable("it is not text"))?;
-    // Whoever writes it in place empties it first.
+    // A writer in place empties it first.
     match token.trim() {
         "" => Err(unusable("it is empty")),
         token => Ok(token.to_owned()),

@@ -115,7 +115,7 @@ impl Upstream {
     pub fn new(config: &UpstreamConfig, metrics: Arc<UpstreamMetrics>) -> Result<Self, SetupError> {
         let urls: Vec<_> = std::iter::once(&config.upstream.cluster_url).chain(&config.other_servers).collect();
         let timeout = config.connect_timeout;
-        let relays: Vec<_> = config.relays.iter().map(relay::way_through).collect();
+        let relays: Vec<_> = config.relays.iter().map(relay::route_through).collect();
         let servers = Servers::new(&urls, &Dialer::direct(timeout), &relays, config.server_mode)?;
         let node = match &config.node_credential {
             None => NodeCredential::None,
@@ -275,7 +275,7 @@ impl Upstream {
         result
     }
 
-    /// Notes what a request tells of the connectivity. A backend may break off its own answers, and may answer whatever it likes.
+    /// Records what a request shows about the connectivity. A backend may break off its own responses and send any status.
     fn note_result(&self, answered_by: AnsweredBy, result: &Result<Response<UpstreamBody>, UpstreamError>) {
         let is_own_answer = answered_by == AnsweredBy::Server;
         match result {

@@ -159,7 +159,7 @@ impl<O: Object> ViewCore<O> {
         (self.start, self.first) = (self.version, self.history.end());
     }
 
-    /// Begins anew with other objects, of which nobody knows how they follow from those of before: a change. Open watches end.
+    /// Restarts with other objects, whose difference from the former ones is unknown: a change. Open watches end.
     pub fn reset(&mut self, version: u64, objects: Objects<O>) {
         self.history.clear();
         (self.version, self.objects) = (version, objects);

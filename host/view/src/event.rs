@@ -48,8 +48,8 @@ pub enum Cause {
     Upstream,
     /// The outcome is another one at the same version.
     Change,
-    /// The store was listed, and the object is not what it was: who does not see it any more gets its deletion. All of these come
-    /// first, at the version of before. What happened in between is not known.
+    /// The store was listed, and the object has changed: clients that do not see it any more get its deletion. All of these
+    /// come first, at the former version. The events in between are unknown.
     Left,
     /// The store was listed: the object as it is now, for those who see it.
     Listed,

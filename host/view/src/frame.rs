@@ -34,7 +34,7 @@ pub enum Frame<O: Object> {
     },
     /// The client has everything up to this version.
     Bookmark(u64),
-    /// The same, and with that all objects of a watch that began with them.
+    /// The client has everything up to this version, and all objects of a watch that began with them.
     InitialEnd(u64),
     /// There is no outcome, and the client cannot go on without.
     Failed(Arc<O>),

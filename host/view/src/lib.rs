@@ -3,7 +3,7 @@
 //!
 //! A [`ViewCore`] is what one chain shows of a store, and the history of it. A *change* is a moment from which outcomes may
 //! differ without a version: another chain, another looked-up value, the start of the process. The view filters everything
-//! again and takes the change. [`Stamps`] tell up to which version clients may hold what came before. A [`ViewWatch`] sends a
+//! again and takes the change. [`Stamps`] hold up to which version clients may have the former outcomes. A [`ViewWatch`] sends a
 //! client that continues from a version the events after it, or, where the version is not above the stamp, the present state.
 //! Nothing is remembered of a client.
 //!

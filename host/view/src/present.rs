@@ -30,11 +30,11 @@ pub(crate) struct PresentState<O: Object> {
     touched: BTreeMap<StoreKey, Touched<O>>,
     part: Part<O>,
     has_sent: bool,
-    /// What the state ends with.
+    /// The end of the state.
     end: End,
 }
 
-/// What a present state ends with.
+/// The end of a present state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End {
     /// Part 1 alone: a catch-up follows.

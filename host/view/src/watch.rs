@@ -42,7 +42,7 @@ enum Phase<O: Object> {
     },
     Present {
         state: PresentState<O>,
-        then: Then,
+        next: NextPhase,
     },
     /// Events of the API server up to a version, then those from the position on.
     CatchUp {
@@ -54,9 +54,9 @@ enum Phase<O: Object> {
     },
 }
 
-/// What follows part of a state.
+/// The phase after the present state.
 #[derive(Debug, Clone, Copy)]
-enum Then {
+enum NextPhase {
     CatchUp { to: u64, position: u64 },
     Events { position: u64 },
 }
@@ -88,7 +88,7 @@ impl<O: Object> ViewWatch<O> {
         let phase = match version <= last {
             true => Phase::Present {
                 state: PresentState::of(core, version, core.first(), End::CatchUp, selector),
-                then: Then::CatchUp { to, position },
+                next: NextPhase::CatchUp { to, position },
             },
             false => Phase::CatchUp { to, position },
         };
@@ -105,7 +105,7 @@ impl<O: Object> ViewWatch<O> {
                     End::View(core.version()),
                     selector,
                 ),
-                then: Then::Events { position: core.history().end() },
+                next: NextPhase::Events { position: core.history().end() },
             },
             false => Phase::Events { position: core.position_after(version) },
         };
@@ -120,7 +120,7 @@ impl<O: Object> ViewWatch<O> {
     #[must_use]
     pub fn catch_up(&self) -> Option<u64> {
         match self.phase {
-            Phase::CatchUp { to, .. } | Phase::Present { then: Then::CatchUp { to, .. }, .. } => Some(to),
+            Phase::CatchUp { to, .. } | Phase::Present { next: NextPhase::CatchUp { to, .. }, .. } => Some(to),
             _ => None,
         }
     }
@@ -156,7 +156,9 @@ impl<O: Object> ViewWatch<O> {
             Phase::All { position, .. }
             | Phase::Events { position }
             | Phase::CatchUp { position, .. }
-            | Phase::Present { then: Then::Events { position } | Then::CatchUp { position, .. }, .. } => position,
+            | Phase::Present { next: NextPhase::Events { position } | NextPhase::CatchUp { position, .. }, .. } => {
+                position
+            }
         }
     }
 
@@ -201,15 +203,15 @@ impl<O: Object> ViewWatch<O> {
                     self.phase = Phase::Events { position };
                 }
             }
-            Phase::Present { state, then } => {
-                let (has_more, then) = (state.step(limit, selector, frames), *then);
+            Phase::Present { state, next } => {
+                let (has_more, next) = (state.step(limit, selector, frames), *next);
                 if let Some(Frame::Bookmark(version)) = frames.last() {
                     self.sent = self.sent.max(*version);
                 }
                 if !has_more {
-                    self.phase = match then {
-                        Then::CatchUp { to, position } => Phase::CatchUp { to, position },
-                        Then::Events { position } => Phase::Events { position },
+                    self.phase = match next {
+                        NextPhase::CatchUp { to, position } => Phase::CatchUp { to, position },
+                        NextPhase::Events { position } => Phase::Events { position },
                     };
                 }
             }
@@ -244,7 +246,7 @@ impl<O: Object> ViewWatch<O> {
         let (selects_old, selects_new) = selector.of_event(event);
         let shows = |object: &Option<Arc<O>>| object.as_ref().filter(|object| object.is_shown()).cloned();
         let (old, new) = (shows(&event.old).filter(|_| selects_old), shows(&event.new).filter(|_| selects_new));
-        // What a client of such a version holds, another chain may have made.
+        // A client of such a version may hold outcomes of another chain.
         let may_be_held = event.version <= last && (selects_old || selects_new);
         let shared = Some(event.clone());
         let failed = event.new.as_ref().filter(|new| selects_new && new.has_failed());

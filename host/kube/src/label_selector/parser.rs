@@ -52,7 +52,7 @@ impl<'a> Parser<'a> {
         };
         self.next += 1;
         let operator = match self.peek() {
-            // What follows `!key` must be a comma.
+            // Only a comma may follow `!key`.
             _ if absent => LabelOperator::DoesNotExist,
             Token::End | Token::Symbol(",") => LabelOperator::Exists,
             Token::Symbol("=" | "==") => LabelOperator::In(vec![self.operand()?]),

@@ -1,6 +1,6 @@
 //! The options of a list or a watch: `ListOptions` of apimachinery, as the API server decodes and validates them from a query.
 //!
-//! What is refused here goes to the API server, and gets 400 or 422 while none can be reached.
+//! Options that are refused here go to the API server, and get 400 or 422 while none can be reached.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -65,11 +65,11 @@ pub struct OptionsError {
     pub parameter: Cow<'static, str>,
     /// What is wrong with it.
     pub reason: String,
-    /// Who refuses it.
+    /// Which server refuses it, and why.
     pub kind: OptionsErrorKind,
 }
 
-/// Who refuses an option, and how.
+/// Which server refuses an option, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OptionsErrorKind {
     /// The API server with 400: it cannot be parsed.

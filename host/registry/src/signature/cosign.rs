@@ -156,7 +156,7 @@ fn is_payload_of(payload: &[u8], signature: &str, artifact: Digest, keys: &[Publ
 fn is_bundle_of(bundle: &[u8], artifact: Digest, keys: &[PublicKey]) -> bool {
     let Ok(Bundle { dsse_envelope: Some(envelope), .. }) = serde_json::from_slice(bundle) else { return false };
     let Ok(payload) = STANDARD.decode(&envelope.payload) else { return false };
-    // What is signed is not the payload alone, but its type too (DSSE's pre-authentication encoding).
+    // The signature covers the payload and its type (DSSE's pre-authentication encoding).
     let kind = &envelope.payload_type;
     let mut signed = format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).into_bytes();
     signed.extend_from_slice(&payload);

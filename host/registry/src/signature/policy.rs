@@ -12,7 +12,7 @@
 //!   allow: true
 //! ```
 //!
-//! The longest prefix decides. What none of them names is refused.
+//! The longest prefix decides. Repositories that none of them names are refused.
 
 use weir_spec::{Digest, PinnedReference};
 

@@ -36,7 +36,7 @@ fn keys_of_several_kinds_verify_what_they_signed() {
 }
 
 #[test]
-fn what_is_no_key_is_told() {
+fn an_invalid_key_is_reported() {
     let private = KeyPair::generate().unwrap().serialize_pem();
     for text in ["", "key", &private, "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
         assert_eq!(PublicKey::from_pem(text).unwrap_err(), KeyError::Pem, "{text}");

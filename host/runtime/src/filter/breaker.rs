@@ -3,7 +3,7 @@
 //!
 //! Only faults of the module count: traps, time, memory and the like. Errors that it returns for an object and
 //! unreadable objects do not count. The breaker opens after [`FAULTS`] consecutive faults on objects of [`NAMESPACES`]
-//! namespaces: for one second, then each time for twice as long, up to a minute. The owner of one namespace can thus not
+//! namespaces: for one second, then each time for twice as long, up to a minute. So the owner of one namespace cannot
 //! suspend the filter for all others; the objects that fail are set aside one by one. A cluster-scoped object counts as a
 //! namespace of its own. After each pause exactly one batch probes the module. Its first verdict closes the breaker, and faults
 //! on objects of as many namespaces open it again, or the first one that no object causes.

@@ -47,14 +47,14 @@ impl FilterSet {
         Self { filters, ..Self::of(links) }
     }
 
-    /// Puts the set in the place of another one. What it does not change keeps its version.
+    /// Puts the set in the place of another one. Unchanged filters keep their version.
     #[must_use]
     pub fn succeeding(self, before: &Self) -> Self {
         Self { former: before.former.clone(), in_force: before.in_force.clone(), ..self }
     }
 
     /// Creates the set that has another filter in front of these. `before` is the set that it replaces, if that had the filter,
-    /// too. What it does not change keeps its version.
+    /// too. Unchanged filters keep their version.
     #[must_use]
     pub fn with_first(&self, first: Arc<dyn DocumentFilter>, before: Option<&Self>) -> Self {
         let links = std::iter::once(first).chain(self.links.iter().cloned()).collect();

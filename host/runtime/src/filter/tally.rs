@@ -1,4 +1,4 @@
-//! What a filter has made of objects since it is active, and its trial: the first time after a change, in which bounds of the
+//! Counts the outcomes of a filter since it is active, and runs its trial: the first time after a change, in which bounds of the
 //! configuration hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::metrics::BatchCounts;
 use weir_spec::{Rollback, Share};
 
-/// A filter is not judged by fewer objects.
+/// The least objects for a decision about a filter.
 const FEWEST: u64 = 10;
 
 /// The number of objects by what a filter has made of them.

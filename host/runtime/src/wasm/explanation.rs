@@ -43,13 +43,13 @@ pub struct Steps {
 
 /// Notes the host calls of a running filter call.
 #[derive(Debug, Default)]
-pub(super) struct Narrator {
+pub(super) struct Explainer {
     noted: Steps,
     hits: Vec<String>,
     selections: Vec<String>,
 }
 
-impl Narrator {
+impl Explainer {
     /// Notes a line that the filter logs.
     pub(super) fn note_line(&mut self, line: String) {
         if self.noted.reasons.len() < LINES {

@@ -15,7 +15,7 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"\x7fELF", "it is a program or compiled code: give the component that it was made from"),
 ];
 
-/// Returns why bytes are no WebAssembly component, as far as their beginning tells, and what would be right.
+/// Returns why bytes are no WebAssembly component, judging by their first bytes, and what would be right.
 #[must_use]
 pub fn not_wasm(bytes: &[u8]) -> Option<&'static str> {
     match bytes.strip_prefix(WASM) {

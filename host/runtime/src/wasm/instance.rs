@@ -223,7 +223,7 @@ impl Instance {
         self.call(&before).await
     }
 
-    /// Filters one object as [`Instance::filter`] does, from the newest snapshot, and tells what the filter read and edited.
+    /// Filters one object as [`Instance::filter`] does, from the newest snapshot, and returns what the filter read and edited.
     pub async fn explain(&mut self, object: Document) -> (Result<Verdict, Fault>, Steps) {
         let before = object.bytes().clone();
         let state = self.store.data_mut();

@@ -44,8 +44,8 @@ impl node::Host for GuestState {
 
 impl log::Host for GuestState {
     fn write(&mut self, level: log::Level, message: String) -> Result<()> {
-        if let Some(narrator) = &mut self.narrator {
-            narrator.note_line(one_line(&message, MESSAGE));
+        if let Some(explainer) = &mut self.explainer {
+            explainer.note_line(one_line(&message, MESSAGE));
         }
         let may_log = match level {
             // Reasons: the call can be replayed, and they take no other line's place.

@@ -36,7 +36,7 @@ pub struct Pool {
 struct Warm {
     idle: Vec<Instance>,
     /// The state of the random choice. Modules must not be able to predict it.
-    dice: u64,
+    rng: u64,
 }
 
 /// A checked-out instance. [`Pool::give_back`] returns it to the pool. Dropping it discards the instance.
@@ -50,10 +50,10 @@ impl Pool {
     /// Creates a pool of instances of one module with one filter's settings. At most `most` are checked out at once.
     #[must_use]
     pub fn new(linked: Linked, context: Arc<InstanceContext>, bounds: Bounds, settings: String, most: usize) -> Self {
-        let dice = foldhash::fast::RandomState::default();
-        let dice = std::hash::BuildHasher::hash_one(&dice, &settings) | 1;
+        let rng = foldhash::fast::RandomState::default();
+        let rng = std::hash::BuildHasher::hash_one(&rng, &settings) | 1;
         let permits = Arc::new(Semaphore::new(most));
-        Self { linked, context, bounds, settings, permits, warm: Mutex::new(Warm { idle: Vec::new(), dice }) }
+        Self { linked, context, bounds, settings, permits, warm: Mutex::new(Warm { idle: Vec::new(), rng }) }
     }
 
     /// Checks out an idle instance, or a fresh one. Waits while all are checked out. Cancel-safe.
@@ -153,10 +153,10 @@ impl Warm {
         if self.idle.is_empty() {
             return None;
         }
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        let index = usize::try_from(self.dice % self.idle.len() as u64).unwrap_or(0);
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        let index = usize::try_from(self.rng % self.idle.len() as u64).unwrap_or(0);
         Some(self.idle.swap_remove(index))
     }
 }

@@ -13,7 +13,7 @@ use weir_kube::LookupSpec;
 use super::dependency::Epoch;
 use super::engine::Clock;
 use super::evaluate::{Scope, evaluate};
-use super::explanation::{Narrator, Steps};
+use super::explanation::{Explainer, Steps};
 use super::fault::Refusal;
 use super::handles::Slots;
 use super::host_call::{HostCall, Observed};
@@ -99,7 +99,7 @@ pub struct GuestState {
     pub(super) scope: Scope,
     recorder: Recorder,
     /// While a call is explained.
-    pub(super) narrator: Option<Narrator>,
+    pub(super) explainer: Option<Explainer>,
     pub(super) paths: Paths,
     pub(super) string_sets: StringSets,
 }
@@ -135,7 +135,7 @@ impl GuestState {
             context,
             object: None,
             recorder: Recorder::default(),
-            narrator: None,
+            explainer: None,
             paths: Paths::new(),
             string_sets: StringSets::new(),
         }
@@ -164,12 +164,12 @@ impl GuestState {
 
     /// Notes the host calls of the call that has begun.
     pub(super) fn explain(&mut self) {
-        self.narrator = Some(Narrator::default());
+        self.explainer = Some(Explainer::default());
     }
 
     /// Ends the explanation of a call.
     pub(super) fn end_explanation(&mut self) -> Steps {
-        self.narrator.take().map(Narrator::end).unwrap_or_default()
+        self.explainer.take().map(Explainer::end).unwrap_or_default()
     }
 
     fn begin(&mut self, ticks: u64) {
@@ -218,11 +218,11 @@ impl GuestState {
 
     /// Evaluates a host call of the guest, records it, and charges its time.
     pub(super) fn evaluate(&mut self, call: HostCall) -> Result<Observed<'_>> {
-        let Self { object, scope, recorder, budget, memory, narrator, .. } = self;
+        let Self { object, scope, recorder, budget, memory, explainer, .. } = self;
         memory.keep(call.kept())?;
         let object = object.as_mut().ok_or(Refusal::BadHandle(OBJECT))?;
-        if let Some(narrator) = narrator {
-            return narrate(&call, object, scope, narrator);
+        if let Some(explainer) = explainer {
+            return explain_call(&call, object, scope, explainer);
         }
         let began = budget.clock.ticks();
         let observed = evaluate(&call, object, scope)?;
@@ -233,23 +233,23 @@ impl GuestState {
 }
 
 /// Evaluates a host call of a call that is explained. The result is a copy: what it refers to has a name, which is read after it.
-fn narrate<'a>(
+fn explain_call<'a>(
     call: &HostCall,
     object: &mut Cow<'static, Document>,
     scope: &mut Scope,
-    narrator: &mut Narrator,
+    explainer: &mut Explainer,
 ) -> Result<Observed<'a>> {
     let observed = match evaluate(call, object, scope) {
         Ok(observed) => observed.to_owned(),
         Err(error) => {
-            narrator.fault(call, &format!("{error:#}"));
+            explainer.fault(call, &format!("{error:#}"));
             return Err(error);
         }
     };
     match &observed {
-        Observed::Hit(place) => narrator.found(call, scope.hits.get(*place)?),
-        Observed::Selection(place) => narrator.selected(call, scope.selections.get(*place)?.selection.objects().len()),
-        other => narrator.observe(call, other),
+        Observed::Hit(place) => explainer.found(call, scope.hits.get(*place)?),
+        Observed::Selection(place) => explainer.selected(call, scope.selections.get(*place)?.selection.objects().len()),
+        other => explainer.observe(call, other),
     }
     Ok(observed)
 }

@@ -9,7 +9,7 @@ use weir_document::{CachedObject, Document, Selection};
 use weir_kube::{InterfaceAddress, LabelSelector, LookupSpec};
 use weir_runtime::{ClusterView, Endpoint, Snapshot};
 
-use super::dice::Dice;
+use super::rng::Rng;
 
 pub(crate) const NODE: &str = "edge-a";
 pub(crate) const NAMESPACES: &[&str] = &["team", "default"];
@@ -57,7 +57,7 @@ struct Version {
 }
 
 impl Cluster {
-    pub(crate) fn new(dice: &mut Dice) -> Self {
+    pub(crate) fn new(rng: &mut Rng) -> Self {
         let mut objects: Vec<(Changed, Option<Value>)> = Vec::new();
         for namespace in NAMESPACES {
             for name in SERVICES {
@@ -68,7 +68,7 @@ impl Cluster {
         objects.extend(NODES.iter().map(|name| (("nodes", "", *name), None)));
         objects.extend(POOLS.iter().map(|name| (("nodepools.apps.openyurt.io", "", *name), None)));
         for (key, value) in &mut objects {
-            *value = object(*key, dice);
+            *value = object(*key, rng);
         }
         let events = Arc::<Events>::default();
         let now = Arc::new(Version::new(0, &objects, &events));
@@ -77,12 +77,12 @@ impl Cluster {
 
     /// Creates a cluster in which every object exists.
     pub(crate) fn complete() -> Self {
-        let cluster = Self::new(&mut Dice::new(1));
-        let mut dice = Dice::new(1);
+        let cluster = Self::new(&mut Rng::new(1));
+        let mut rng = Rng::new(1);
         let mut state = cluster.0.lock().unwrap();
         for (key, value) in &mut state.objects {
             while value.is_none() {
-                *value = object(*key, &mut dice);
+                *value = object(*key, &mut rng);
             }
         }
         state.publish();
@@ -106,13 +106,13 @@ impl Cluster {
     }
 
     /// Changes some objects.
-    pub(crate) fn change(&self, dice: &mut Dice) -> Vec<Changed> {
+    pub(crate) fn change(&self, rng: &mut Rng) -> Vec<Changed> {
         let mut state = self.0.lock().unwrap();
         let mut changed = Vec::new();
-        for _ in 0..=dice.below(3) {
-            let at = dice.below(state.objects.len());
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(state.objects.len());
             let (key, value) = &mut state.objects[at];
-            *value = object(*key, dice);
+            *value = object(*key, rng);
             changed.push(*key);
         }
         state.publish();
@@ -137,25 +137,25 @@ impl Events {
 }
 
 /// Returns one of the states of an object, or none if it does not exist.
-fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value> {
-    if dice.one_in(6) {
+fn object((resource, namespace, name): Changed, rng: &mut Rng) -> Option<Value> {
+    if rng.one_in(6) {
         return None;
     }
     let mut metadata =
-        json!({"name": name, "resourceVersion": dice.next().to_string(), "labels": {}, "annotations": {}});
+        json!({"name": name, "resourceVersion": rng.next().to_string(), "labels": {}, "annotations": {}});
     if !namespace.is_empty() {
         metadata["namespace"] = json!(namespace);
     }
-    if dice.one_in(2) {
-        metadata["labels"]["apps.openyurt.io/nodepool"] = json!(dice.pick(POOLS));
+    if rng.one_in(2) {
+        metadata["labels"]["apps.openyurt.io/nodepool"] = json!(rng.pick(POOLS));
     }
-    if dice.one_in(2) {
-        metadata["annotations"]["openyurt.io/topologyKeys"] = json!(dice.pick(KEYS));
+    if rng.one_in(2) {
+        metadata["annotations"]["openyurt.io/topologyKeys"] = json!(rng.pick(KEYS));
     }
-    let nodes: Vec<_> = NODES.iter().filter(|_| dice.one_in(2)).collect();
+    let nodes: Vec<_> = NODES.iter().filter(|_| rng.one_in(2)).collect();
     Some(match resource {
         "services" => json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
-            "spec": {"type": "ClusterIP", "selector": {"app": dice.pick(SERVICES)}}}),
+            "spec": {"type": "ClusterIP", "selector": {"app": rng.pick(SERVICES)}}}),
         "nodes" => json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}),
         "nodepools.apps.openyurt.io" => json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool",
             "metadata": metadata, "status": {"nodes": nodes}}),
@@ -165,7 +165,7 @@ fn object((resource, namespace, name): Changed, dice: &mut Dice) -> Option<Value
                 .iter()
                 .map(|node| {
                     json!({"addresses": ["10.0.0.1"], "nodeName": node,
-                "conditions": {"ready": dice.one_in(2)}})
+                "conditions": {"ready": rng.one_in(2)}})
                 })
                 .collect();
             json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,

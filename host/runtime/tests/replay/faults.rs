@@ -10,8 +10,8 @@ use weir_runtime::{Outcome, Outcomes};
 use weir_spec::Mode;
 
 use super::cluster::Cluster;
-use super::dice::Dice;
 use super::pair::{Parts, chain, changes, replayed};
+use super::rng::Rng;
 
 fn settings(ops: Vec<Op>) -> String {
     serde_json::to_string(&Program { ops, ..Program::default() }).unwrap()
@@ -23,7 +23,7 @@ fn service(name: &str) -> Document {
 }
 
 fn cluster() -> Cluster {
-    Cluster::new(&mut Dice::new(1))
+    Cluster::new(&mut Rng::new(1))
 }
 
 #[tokio::test]

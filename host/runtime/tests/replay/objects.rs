@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_document::{Document, TypeMeta, protobuf};
 
 use super::cluster::{NAMESPACES, NODES, SERVICES};
-use super::dice::Dice;
+use super::rng::Rng;
 
 /// Malformed or ambiguous JSON objects, and objects with values of unexpected kinds.
 const ODD: &[&str] = &[
@@ -25,18 +25,18 @@ const ODD: &[&str] = &[
 ];
 
 /// Returns the documents of one batch.
-pub(crate) fn batch(dice: &mut Dice) -> Vec<Document> {
-    (0..=dice.below(9)).map(|_| document(dice)).collect()
+pub(crate) fn batch(rng: &mut Rng) -> Vec<Document> {
+    (0..=rng.below(9)).map(|_| document(rng)).collect()
 }
 
-fn document(dice: &mut Dice) -> Document {
-    if dice.one_in(12) {
-        return Document::json(Bytes::from_static(dice.pick(ODD).as_bytes()));
+fn document(rng: &mut Rng) -> Document {
+    if rng.one_in(12) {
+        return Document::json(Bytes::from_static(rng.pick(ODD).as_bytes()));
     }
-    let object = object(dice);
+    let object = object(rng);
     let text = |field: &str| object[field].as_str().unwrap().to_owned();
     let type_meta = TypeMeta { api_version: text("apiVersion"), kind: text("kind") };
-    if dice.one_in(3)
+    if rng.one_in(3)
         && let Ok(bytes) = protobuf::from_json(&type_meta, &object.to_string())
         && let Some(document) = Document::protobuf(bytes, Arc::new(type_meta))
     {
@@ -45,55 +45,55 @@ fn document(dice: &mut Dice) -> Document {
     Document::json(object.to_string().into())
 }
 
-fn object(dice: &mut Dice) -> Value {
-    let mut metadata = json!({"name": dice.pick(SERVICES), "namespace": dice.pick(NAMESPACES), "labels": {}});
-    if dice.one_in(2) {
-        metadata["labels"]["service"] = json!(dice.pick(SERVICES));
+fn object(rng: &mut Rng) -> Value {
+    let mut metadata = json!({"name": rng.pick(SERVICES), "namespace": rng.pick(NAMESPACES), "labels": {}});
+    if rng.one_in(2) {
+        metadata["labels"]["service"] = json!(rng.pick(SERVICES));
     }
-    if dice.one_in(3) {
+    if rng.one_in(3) {
         let items = ["hangzhou", "-hangzhou", "*", "-hangzhou, *", "beijing"];
-        metadata["annotations"] = json!({"nodeport.openyurt.io/listen": dice.pick(&items)});
+        metadata["annotations"] = json!({"nodeport.openyurt.io/listen": rng.pick(&items)});
     }
-    match dice.below(5) {
+    match rng.below(5) {
         0 => {
-            let kind = dice.pick(&["ClusterIP", "NodePort", "LoadBalancer"]);
+            let kind = rng.pick(&["ClusterIP", "NodePort", "LoadBalancer"]);
             json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata,
                 "spec": {"type": kind, "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
                     "ports": [{"name": "https", "port": 443, "nodePort": 30443}]}})
         }
         1 => {
-            metadata["labels"]["kubernetes.io/service-name"] = json!(dice.pick(SERVICES));
+            metadata["labels"]["kubernetes.io/service-name"] = json!(rng.pick(SERVICES));
             json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
-                "addressType": "IPv4", "endpoints": endpoints(dice),
+                "addressType": "IPv4", "endpoints": endpoints(rng),
                 "ports": [{"name": "https", "port": 6443}]})
         }
         2 => {
-            let subset = |dice: &mut Dice| json!({"addresses": addresses(dice), "notReadyAddresses": addresses(dice)});
-            let subsets: Vec<_> = (0..dice.below(3)).map(|_| subset(dice)).collect();
+            let subset = |rng: &mut Rng| json!({"addresses": addresses(rng), "notReadyAddresses": addresses(rng)});
+            let subsets: Vec<_> = (0..rng.below(3)).map(|_| subset(rng)).collect();
             json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets})
         }
         3 => {
             metadata["name"] = json!("kube-proxy");
             metadata["namespace"] = json!("kube-system");
-            let config = dice.pick(&["clientConnection:\n  kubeconfig: /x\nnodePortAddresses: null\n", "mode: \"\"\n"]);
+            let config = rng.pick(&["clientConnection:\n  kubeconfig: /x\nnodePortAddresses: null\n", "mode: \"\"\n"]);
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
                 "data": {"config.conf": config, "key-0": "a", "key-1": "b"}})
         }
         _ => {
             let names = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "OTHER"];
-            let env: Vec<_> = (0..dice.below(3)).map(|_| json!({"name": dice.pick(&names), "value": "x"})).collect();
+            let env: Vec<_> = (0..rng.below(3)).map(|_| json!({"name": rng.pick(&names), "value": "x"})).collect();
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
-                "spec": {"nodeName": dice.pick(NODES), "containers": [{"name": "c", "image": "i:1", "env": env}]}})
+                "spec": {"nodeName": rng.pick(NODES), "containers": [{"name": "c", "image": "i:1", "env": env}]}})
         }
     }
 }
 
-fn endpoints(dice: &mut Dice) -> Vec<Value> {
-    let endpoint = |dice: &mut Dice| json!({"addresses": ["10.0.0.1"], "nodeName": dice.pick(NODES)});
-    (0..dice.below(4)).map(|_| endpoint(dice)).collect()
+fn endpoints(rng: &mut Rng) -> Vec<Value> {
+    let endpoint = |rng: &mut Rng| json!({"addresses": ["10.0.0.1"], "nodeName": rng.pick(NODES)});
+    (0..rng.below(4)).map(|_| endpoint(rng)).collect()
 }
 
-fn addresses(dice: &mut Dice) -> Vec<Value> {
-    let address = |dice: &mut Dice| json!({"ip": "10.0.0.1", "nodeName": dice.pick(NODES)});
-    (0..dice.below(3)).map(|_| address(dice)).collect()
+fn addresses(rng: &mut Rng) -> Vec<Value> {
+    let address = |rng: &mut Rng| json!({"ip": "10.0.0.1", "nodeName": rng.pick(NODES)});
+    (0..rng.below(3)).map(|_| address(rng)).collect()
 }

@@ -27,14 +27,14 @@ pub(super) struct DevDaemon {
 struct Running {
     /// Killed with this value. It holds the child's standard input, which ends however this process does.
     _child: Child,
-    said: watch::Receiver<Said>,
+    result: watch::Receiver<LoadResult>,
     /// Shows the log at all times: a full pipe would block the daemon.
     _log: JoinSet<()>,
 }
 
-/// What the daemon says of a configuration.
+/// How the daemon has loaded a configuration, according to its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum LoadResult {
     Nothing,
     Activated,
     Refused,
@@ -45,8 +45,8 @@ impl DevDaemon {
         Ok(Self { folder: tempfile::tempdir().map_err(CommandError::System)?, running: None, in_force: false })
     }
 
-    /// Puts a build in force. The daemon starts with the first one, so that it never serves anything unfiltered. Returns what it
-    /// says of the build.
+    /// Puts a build in force. The daemon starts with the first one, so that it never serves anything unfiltered. Returns its
+    /// result.
     pub(super) async fn put(
         &mut self,
         file: &str,
@@ -56,7 +56,7 @@ impl DevDaemon {
     ) -> Result<String, CommandError> {
         let began = Instant::now();
         if let Some(running) = &mut self.running {
-            running.said.mark_unchanged();
+            running.result.mark_unchanged();
         }
         let modules = self.folder.path().join("modules");
         std::fs::create_dir_all(&modules).map_err(CommandError::of_file(&modules))?;
@@ -69,9 +69,9 @@ impl DevDaemon {
             Some(running) => running,
             none => none.insert(start(&modules, &entry, flags)?),
         };
-        let said = tokio::time::timeout(IN_FORCE, running.said.changed()).await;
-        self.in_force = matches!(said, Ok(Ok(()))) && *running.said.borrow() == Said::Activated;
-        Ok(match said {
+        let result = tokio::time::timeout(IN_FORCE, running.result.changed()).await;
+        self.in_force = matches!(result, Ok(Ok(()))) && *running.result.borrow() == LoadResult::Activated;
+        Ok(match result {
             Ok(Ok(())) if self.in_force => format!("in force after {:.1} s", began.elapsed().as_secs_f64()),
             Ok(Ok(())) => "the daemon refused it, see above".to_owned(),
             Ok(Err(_)) => "the daemon ended, see above".to_owned(),
@@ -82,7 +82,7 @@ impl DevDaemon {
     /// Resolves when the daemon has ended.
     pub(super) async fn ended(&mut self) {
         match &mut self.running {
-            Some(running) => while running.said.changed().await.is_ok() {},
+            Some(running) => while running.result.changed().await.is_ok() {},
             None => std::future::pending().await,
         }
     }
@@ -117,21 +117,21 @@ fn start(modules: &Path, entry: &Path, flags: &[OsString]) -> Result<Running, Co
     command.stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(CommandError::System)?;
     let errors = child.stderr.take().ok_or_else(|| CommandError::System(std::io::Error::other("no standard error")))?;
-    let (sender, said) = watch::channel(Said::Nothing);
+    let (sender, result) = watch::channel(LoadResult::Nothing);
     let mut log = JoinSet::new();
     log.spawn(show(errors, sender));
-    Ok(Running { _child: child, said, _log: log })
+    Ok(Running { _child: child, result, _log: log })
 }
 
 /// Shows the log until it ends.
-async fn show(log: ChildStderr, said: watch::Sender<Said>) {
+async fn show(log: ChildStderr, result: watch::Sender<LoadResult>) {
     let mut lines = BufReader::new(log).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         eprintln!("{line}");
         if line.contains("filter set activated") {
-            said.send_replace(Said::Activated);
+            result.send_replace(LoadResult::Activated);
         } else if line.contains("configuration refused") {
-            said.send_replace(Said::Refused);
+            result.send_replace(LoadResult::Refused);
         }
     }
 }

@@ -19,10 +19,10 @@ const NAMED: usize = 10;
 
 /// The outcome of each object that the filter matches, by its resource and name.
 #[derive(Debug)]
-pub(super) struct Outcomes(Vec<(String, Made)>);
+pub(super) struct Outcomes(Vec<(String, ObjectOutcome)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Made {
+enum ObjectOutcome {
     Unchanged,
     Edited(Bytes),
     Hidden,
@@ -62,14 +62,14 @@ impl Outcomes {
     /// Describes the difference from an earlier build: `12 changed: 3 newly hidden`. The objects are the same in both.
     pub(super) fn since(&self, before: Option<&Self>) -> String {
         let Some(before) = before else {
-            let count = |wanted: fn(&Made) -> bool| self.0.iter().filter(|(_, made)| wanted(made)).count();
+            let count = |wanted: fn(&ObjectOutcome) -> bool| self.0.iter().filter(|(_, made)| wanted(made)).count();
             return format!(
                 "{} objects: {} unchanged, {} edited, {} hidden, {} failed\n",
                 self.0.len(),
-                count(|made| *made == Made::Unchanged),
-                count(|made| matches!(made, Made::Edited(_))),
-                count(|made| *made == Made::Hidden),
-                count(|made| matches!(made, Made::Failed(_))),
+                count(|made| *made == ObjectOutcome::Unchanged),
+                count(|made| matches!(made, ObjectOutcome::Edited(_))),
+                count(|made| *made == ObjectOutcome::Hidden),
+                count(|made| matches!(made, ObjectOutcome::Failed(_))),
             );
         };
         let pairs = self.0.iter().zip(&before.0).filter(|((_, now), (_, then))| now != then);
@@ -95,16 +95,16 @@ impl Outcomes {
     }
 }
 
-fn change(then: &Made, now: &Made) -> &'static str {
+fn change(then: &ObjectOutcome, now: &ObjectOutcome) -> &'static str {
     match (then, now) {
-        (_, Made::Failed(_)) => "newly failing",
-        (_, Made::Hidden) => "newly hidden",
-        (Made::Hidden | Made::Failed(_), _) => "newly shown",
+        (_, ObjectOutcome::Failed(_)) => "newly failing",
+        (_, ObjectOutcome::Hidden) => "newly hidden",
+        (ObjectOutcome::Hidden | ObjectOutcome::Failed(_), _) => "newly shown",
         _ => "otherwise edited",
     }
 }
 
-impl From<Outcome> for Made {
+impl From<Outcome> for ObjectOutcome {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Unchanged => Self::Unchanged,
@@ -119,25 +119,39 @@ impl From<Outcome> for Made {
 mod tests {
     use super::*;
 
-    fn of(made: &[Made]) -> Outcomes {
+    fn of(made: &[ObjectOutcome]) -> Outcomes {
         Outcomes(made.iter().enumerate().map(|(n, made)| (format!("services s-{n}"), made.clone())).collect())
     }
 
     #[test]
     fn differences_are_counted_by_kind_and_named() {
-        let edited = |text: &'static str| Made::Edited(Bytes::from_static(text.as_bytes()));
-        let failed = || Made::Failed("no".to_owned());
-        let before = of(&[Made::Unchanged, edited("a"), Made::Hidden, edited("b"), Made::Hidden, failed()]);
+        let edited = |text: &'static str| ObjectOutcome::Edited(Bytes::from_static(text.as_bytes()));
+        let failed = || ObjectOutcome::Failed("no".to_owned());
+        let before = of(&[
+            ObjectOutcome::Unchanged,
+            edited("a"),
+            ObjectOutcome::Hidden,
+            edited("b"),
+            ObjectOutcome::Hidden,
+            failed(),
+        ]);
         assert_eq!(before.since(None), "6 objects: 1 unchanged, 2 edited, 2 hidden, 1 failed\n");
         assert_eq!(before.since(Some(&before)), "6 objects: no outcome changed\n");
-        let now = of(&[Made::Hidden, edited("c"), Made::Unchanged, Made::Unchanged, failed(), failed()]);
+        let now = of(&[
+            ObjectOutcome::Hidden,
+            edited("c"),
+            ObjectOutcome::Unchanged,
+            ObjectOutcome::Unchanged,
+            failed(),
+            failed(),
+        ]);
         assert_eq!(
             now.since(Some(&before)),
             "6 objects: 5 changed: 1 newly failing, 1 newly hidden, 1 newly shown, 2 otherwise edited\n  \
              services s-0: newly hidden\n  services s-1: otherwise edited\n  services s-2: newly shown\n  \
              services s-3: otherwise edited\n  services s-4: newly failing\n"
         );
-        let all = of(&vec![Made::Hidden; 25]);
-        assert!(all.since(Some(&of(&vec![Made::Unchanged; 25]))).ends_with("  and 15 more\n"));
+        let all = of(&vec![ObjectOutcome::Hidden; 25]);
+        assert!(all.since(Some(&of(&vec![ObjectOutcome::Unchanged; 25]))).ends_with("  and 15 more\n"));
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Sources {
 impl Sources {
     /// Reads the state, and reports each change after it.
     pub(super) async fn watch(project: &Project, cases: &Path) -> (WatchedFiles, Self) {
-        // The entries of a folder tell of each file in it.
+        // Events of a folder cover each file in it.
         let directories = Self::read(project, cases).directories.into_iter();
         let watcher = WatchedFiles::new(directories.map(|directory| (directory, 0)));
         watcher.begin().await;

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_told() {
+    fn an_invalid_object_name_is_reported() {
         for (object, name, namespace, reason) in [
             ("web", None, None, "RESOURCE/NAME"),
             ("svc/web", Some("web"), None, "RESOURCE/NAME"),

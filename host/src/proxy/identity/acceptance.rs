@@ -24,7 +24,7 @@ use crate::proxy::Proxy;
 use crate::proxy::credential::{Account, Caller, IssuedToken, hash_of, issued_claims, token_hash};
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authentication.k8s.io/v1/selfsubjectreviews");
-/// The group of everybody whom the API server has authenticated.
+/// The group of all users that the API server has authenticated.
 const AUTHENTICATED: &str = "system:authenticated";
 /// Where a service account's token names its pod.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
@@ -36,11 +36,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most credentials in memory. Those beyond are asked for again.
 const CAPACITY: u64 = 4096;
 
-/// What the API server said of credentials in the last minutes.
+/// The API server's answers about credentials in the last minutes.
 #[derive(Debug)]
 pub(in crate::proxy) struct Acceptances {
-    known: Cache<Arc<str>, Known>,
-    /// How often all was forgotten. What was asked before does not count, whenever it is answered.
+    known: Cache<Arc<str>, CachedAuthentication>,
+    /// How often all was forgotten. Earlier questions do not count, whenever they are answered.
     forgotten: AtomicU64,
 }
 
@@ -56,17 +56,17 @@ impl Acceptances {
     }
 }
 
-/// What it said of one; an error expires at once.
+/// The answer for one credential; an error expires at once.
 #[derive(Debug, Clone)]
-struct Known {
-    standing: Standing,
+struct CachedAuthentication {
+    authentication: Authentication,
     until: Instant,
     /// How often all had been forgotten when it was asked.
     forgotten: u64,
 }
 
 #[derive(Debug, Clone)]
-enum Standing {
+enum Authentication {
     Accepted(Arc<Account>),
     /// It is not valid, or of nobody.
     Refused,
@@ -110,30 +110,30 @@ impl Default for Acceptances {
 impl Proxy {
     /// Asks the API server whose credential a caller has, unless that is known. Returns whether it may be valid: a token that
     /// the API server refuses gets nothing from a view. Cancel-safe.
-    pub(in crate::proxy) async fn know(&self, caller: &Caller) -> bool {
+    pub(in crate::proxy) async fn authenticate(&self, caller: &Caller) -> bool {
         if caller.identity() != Identity::Client || caller.account().is_some() {
             return true;
         }
-        match self.standing(caller).await {
-            Standing::Accepted(account) => caller.set_account(account),
-            Standing::Refused => return !caller.has_token(),
-            Standing::Unknown => {}
+        match self.authentication(caller).await {
+            Authentication::Accepted(account) => caller.set_account(account),
+            Authentication::Refused => return !caller.has_token(),
+            Authentication::Unknown => {}
         }
         true
     }
 
-    async fn standing(&self, caller: &Caller) -> Standing {
+    async fn authentication(&self, caller: &Caller) -> Authentication {
         // At the start, and while no API server can be reached, what one said before holds.
         if (!self.upstream.has_answered() || !self.upstream.is_reachable())
             && let Some(account) = self.accepted_before(caller).await
         {
-            return Standing::Accepted(account);
+            return Authentication::Accepted(account);
         }
         if !self.upstream.is_reachable() {
-            return Standing::Unknown;
+            return Authentication::Unknown;
         }
         let forgotten = self.accepted.forgotten();
-        let is_expired = |known: &Known| known.until <= Instant::now() || known.forgotten != forgotten;
+        let is_expired = |known: &CachedAuthentication| known.until <= Instant::now() || known.forgotten != forgotten;
         // The futures of requests upstream are large, and moka keeps several copies of them on the stack.
         let asked = self
             .accepted
@@ -141,37 +141,37 @@ impl Proxy {
             .entry(caller.key().clone())
             .or_insert_with_if(Box::pin(self.ask_account(caller)), is_expired);
         let known = asked.await.into_value();
-        // Who comes while another cluster's answer is on its way does not get it.
-        let standing = if known.forgotten < forgotten { Standing::Unknown } else { known.standing };
-        match standing {
-            Standing::Unknown if self.upstream.is_failing() => {
-                self.accepted_before(caller).await.map_or(Standing::Unknown, Standing::Accepted)
+        // A request that comes while another cluster's answer is on its way does not get it.
+        let authentication = if known.forgotten < forgotten { Authentication::Unknown } else { known.authentication };
+        match authentication {
+            Authentication::Unknown if self.upstream.is_failing() => {
+                self.accepted_before(caller).await.map_or(Authentication::Unknown, Authentication::Accepted)
             }
-            standing => standing,
+            authentication => authentication,
         }
     }
 
-    async fn ask_account(&self, caller: &Caller) -> Known {
+    async fn ask_account(&self, caller: &Caller) -> CachedAuthentication {
         let (forgotten, rows) = (self.accepted.forgotten(), self.grants.forgotten());
         let body = serde_json::to_vec(&SelfSubjectReview::default()).unwrap_or_default();
         let answer = timeout(TIMEOUT, ask::<SelfSubjectReview>(&self.upstream, caller, PATH, body)).await;
-        let (standing, lifetime) = match answer {
+        let (authentication, lifetime) = match answer {
             Ok(Ok(Answer::Review(review))) => match account(review) {
-                Some(account) => (Standing::Accepted(Arc::new(account)), ACCEPTED),
-                None => (Standing::Refused, REFUSED),
+                Some(account) => (Authentication::Accepted(Arc::new(account)), ACCEPTED),
+                None => (Authentication::Refused, REFUSED),
             },
             Ok(Ok(Answer::Refused(StatusCode::UNAUTHORIZED))) => {
                 self.end(caller).await;
-                (Standing::Refused, REFUSED)
+                (Authentication::Refused, REFUSED)
             }
-            Ok(Ok(Answer::Refused(_))) => (Standing::Unknown, REFUSED),
+            Ok(Ok(Answer::Refused(_))) => (Authentication::Unknown, REFUSED),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the API server does not say whose credential a client has");
-                (Standing::Unknown, Duration::ZERO)
+                (Authentication::Unknown, Duration::ZERO)
             }
-            Err(_) => (Standing::Unknown, Duration::ZERO),
+            Err(_) => (Authentication::Unknown, Duration::ZERO),
         };
-        if let Standing::Accepted(account) = &standing {
+        if let Authentication::Accepted(account) = &authentication {
             let row = serde_json::to_vec(&**account).unwrap_or_default();
             // Whose share it counts in.
             caller.set_account(account.clone());
@@ -179,10 +179,10 @@ impl Proxy {
                 self.grants.put(&self.owner(caller), &accepted(caller), Bytes::from(row), caller.expires()).await;
             }
         }
-        Known { standing, until: Instant::now() + lifetime, forgotten }
+        CachedAuthentication { authentication, until: Instant::now() + lifetime, forgotten }
     }
 
-    /// The account that an API server named for exactly this credential, or for whom it issued this token.
+    /// The account that an API server named for exactly this credential, or for which it issued this token.
     async fn accepted_before(&self, caller: &Caller) -> Option<Arc<Account>> {
         if let Some(row) = self
             .grants
@@ -229,7 +229,7 @@ impl Proxy {
     pub(in crate::proxy) async fn ask_again(&self, caller: &Caller) {
         if caller.identity() == Identity::Client {
             self.accepted.known.invalidate(caller.key()).await;
-            self.standing(caller).await;
+            self.authentication(caller).await;
         }
     }
 
@@ -245,7 +245,7 @@ impl Proxy {
     }
 
     /// Notes that the API server has issued a token for itself. A token that names no service account or no bound object has no
-    /// line: its own SelfSubjectReview tells whose it is.
+    /// line: its own SelfSubjectReview names its account.
     pub(in crate::proxy) async fn note_issued(&self, owner: &Owner, issued_token: IssuedToken<'_>) {
         let IssuedToken { token, account: (namespace, name), bound, audiences } = issued_token;
         let [kind, _, bound_uid] = bound;
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whom_the_api_server_has_authenticated_has_an_account() {
+    fn only_users_that_the_api_server_has_authenticated_have_an_account() {
         let of = |info: serde_json::Value| {
             account(serde_json::from_value(json!({"metadata": {}, "status": {"userInfo": info}})).unwrap())
         };

@@ -1,4 +1,4 @@
-//! What the API server has said of credentials and permissions, kept for the time in which no API server can be reached.
+//! The API server's answers about credentials and permissions, kept for the time in which no API server can be reached.
 //!
 //! Three kinds of rows: `accepted/…`, the account of a credential; `issued/…`, a token that a TokenRequest through Weir has
 //! issued; `grant/…`, a permission, or that it was denied. Rows exist only for credentials that the API server has accepted, or
@@ -60,8 +60,8 @@ impl Grants {
         Self { recent, forgotten: AtomicU64::new(0), added: Mutex::default(), disk, outage }
     }
 
-    /// Returns a row that holds now, for a credential that ends then. `is_lasting`: whether it is of a node component, by whom it
-    /// is about, and not by who asked for it.
+    /// Returns a row that holds now, for a credential that ends then. `is_lasting`: whether it is of a node component, by the
+    /// user that it is about, and not by the one that asked for it.
     pub(super) async fn get(
         &self,
         name: &str,
@@ -101,7 +101,7 @@ impl Grants {
         }
     }
 
-    /// How often all was forgotten. What was asked before that is of another cluster, whenever it is answered.
+    /// How often all was forgotten. Earlier questions are of another cluster, whenever they are answered.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Acquire)
     }

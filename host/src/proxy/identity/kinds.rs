@@ -1,9 +1,9 @@
-//! What a client may read besides what it has read: asked in the background, so that it can read it offline.
+//! Background reviews of what else a client may read, so that it can read it offline.
 //!
-//! A client that reads a cached resource upstream, such as kubectl, is asked about by one SelfSubjectAccessReview for each
-//! cached resource and each of list and watch: at cluster scope, and where that is denied in the namespaces that it has used.
-//! SelfSubjectRulesReview would be one request, but mixes scopes and is empty for nodes. What it has just read is listed once
-//! more for the view that serves it offline.
+//! When a client such as kubectl reads a cached resource upstream, Weir sends a SelfSubjectAccessReview for each cached resource
+//! and each of list and watch: at cluster scope, and if that is denied in the namespaces that the client has used. One
+//! SelfSubjectRulesReview would do, but mixes scopes and is empty for nodes. The collection that the client has just read is
+//! listed once more for the view that serves it offline.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use moka::sync::Cache;
 use tokio::sync::Semaphore;
 use weir_kube::{GroupResource, RequestInfo, Verb};
-use weir_upstream::CredentialLoan;
+use weir_upstream::Delegation;
 
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
@@ -28,52 +28,52 @@ const NAMESPACES: usize = 8;
 const USERS: u64 = 1024;
 /// The most background tasks of one user.
 const TASKS: usize = 64;
-/// How long a view follows the API server after what was read for it, if it is read with a lent credential.
+/// How long a view follows the API server after what was read for it, if it is read with a delegated credential.
 const FOLLOWED: Duration = Duration::from_secs(2);
 /// How long a background list may take.
 const FILL: Duration = Duration::from_secs(30);
 
-/// What was asked of whom in the last hour.
+/// The reviews of each user in the last hour.
 #[derive(Debug)]
-pub(in crate::proxy) struct LearntKinds(Cache<Arc<str>, Arc<LearntUser>>);
+pub(in crate::proxy) struct KindReviews(Cache<Arc<str>, Arc<ReviewedUser>>);
 
 /// One user.
 #[derive(Debug)]
-struct LearntUser {
-    learnt: Mutex<Learnt>,
-    /// Its kinds are asked about by one task at a time.
+struct ReviewedUser {
+    reviews: Mutex<UserReviews>,
+    /// Held by the one task that sends reviews.
     asking: tokio::sync::Mutex<()>,
-    /// Places for background tasks. Further reads are not learnt from.
+    /// Permits for background tasks. Further reads start none.
     tasks: Semaphore,
 }
 
 #[derive(Debug, Default)]
-struct Learnt {
-    /// The credentials, the verbs, the resources and the namespaces that were asked for.
+struct UserReviews {
+    /// The credentials, verbs, resources and namespaces of the reviews.
     asked: BTreeSet<(Arc<str>, &'static str, GroupResource, String)>,
     namespaces: BTreeSet<String>,
 }
 
-impl Default for LearntUser {
+impl Default for ReviewedUser {
     fn default() -> Self {
-        Self { learnt: Mutex::default(), asking: tokio::sync::Mutex::default(), tasks: Semaphore::new(TASKS) }
+        Self { reviews: Mutex::default(), asking: tokio::sync::Mutex::default(), tasks: Semaphore::new(TASKS) }
     }
 }
 
-impl Default for LearntKinds {
+impl Default for KindReviews {
     fn default() -> Self {
         Self(Cache::builder().max_capacity(USERS).time_to_live(HOUR).build())
     }
 }
 
-impl Learnt {
-    /// Whether a review may be made now; it counts.
+impl UserReviews {
+    /// Whether a review may be sent now. It counts.
     fn begin(&mut self, credential: &Arc<str>, verb: &'static str, resource: &GroupResource, namespace: &str) -> bool {
         self.asked.len() < REVIEWS
             && self.asked.insert((credential.clone(), verb, resource.clone(), namespace.to_owned()))
     }
 
-    /// Notes a namespace that the user has used.
+    /// Records a namespace that the user has used.
     fn uses(&mut self, namespace: Option<&str>) {
         if let Some(namespace) = namespace.filter(|_| self.namespaces.len() < NAMESPACES) {
             self.namespaces.insert(namespace.to_owned());
@@ -82,28 +82,28 @@ impl Learnt {
 }
 
 impl Proxy {
-    /// Asks what else a caller may read. Components of the node get their objects, and list from views, the same at each start:
-    /// they are not asked about unless they list upstream, as the administrator's kubectl does with the node credential.
-    pub(super) async fn learn_kinds(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {
+    /// Reviews what else a caller may read. Components of the node read the same objects at each start, from views: they are not
+    /// reviewed unless they list upstream, as the administrator's kubectl does with the node credential.
+    pub(super) async fn review_kinds(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {
         let is_list = request.resource().is_some_and(|resource| resource.verb == Verb::List);
         let asks = is_list || !caller.is_node_component(&self.node_service_accounts);
         let Some(views) = self.views.as_ref().filter(|_| asks) else { return };
         if !self.is_accepted(caller).await {
             return;
         }
-        let user = self.learnt_kinds.0.get_with(caller.owner(), Arc::default);
+        let user = self.kind_reviews.0.get_with(caller.owner(), Arc::default);
         let Ok(_task) = user.tasks.try_acquire() else { return };
-        locked(&user.learnt).uses(request.resource().and_then(|resource| resource.namespace.as_deref()));
+        locked(&user.reviews).uses(request.resource().and_then(|resource| resource.namespace.as_deref()));
         let followed = self.fill(caller, component, request).await;
         let asking = user.asking.lock().await;
         for resource in views.named_resources() {
             for verb in ["list", "watch"] {
-                if self.learn(caller, &user.learnt, verb, &resource, "").await {
+                if self.review_kind(caller, &user.reviews, verb, &resource, "").await {
                     continue;
                 }
-                let namespaces = locked(&user.learnt).namespaces.clone();
+                let namespaces = locked(&user.reviews).namespaces.clone();
                 for namespace in namespaces {
-                    self.learn(caller, &user.learnt, verb, &resource, &namespace).await;
+                    self.review_kind(caller, &user.reviews, verb, &resource, &namespace).await;
                 }
             }
         }
@@ -115,11 +115,11 @@ impl Proxy {
         }
     }
 
-    /// Asks for one permission, unless that was done in this hour or it is known. Returns whether it is granted.
-    async fn learn(
+    /// Reviews one permission, unless that was done in this hour or it is known. Returns whether it is granted.
+    async fn review_kind(
         &self,
         caller: &Caller,
-        learnt: &Mutex<Learnt>,
+        reviews: &Mutex<UserReviews>,
         verb: &'static str,
         resource: &GroupResource,
         namespace: &str,
@@ -134,21 +134,21 @@ impl Proxy {
             name: text(""),
             ..ResourceAttributes::default()
         };
-        if !locked(learnt).begin(caller.key(), verb, resource, namespace) {
+        if !locked(reviews).begin(caller.key(), verb, resource, namespace) {
             return self.was_granted(caller, &asked).await;
         }
         self.may(caller, &asked).await.unwrap_or(false)
     }
 
-    /// Lists what a caller has just read upstream for the view that serves it offline: all of the collection in its scope, if
-    /// it may list that. A view that it has filled before follows what has changed since, or was deleted.
+    /// Fills the view that serves offline what a caller has just read upstream: with all of the collection in its scope, if it
+    /// may list that. A view that was filled before follows the changes and deletions since.
     ///
-    /// Returns the credential that is lent to it: what was there when the client read, or was gone, may be on its way still.
-    async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) -> Option<CredentialLoan> {
+    /// Returns the delegation of the credential for it: events of what the client has read may still be on their way.
+    async fn fill(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) -> Option<Delegation> {
         let request = request.unselected_list()?;
         let permit = self.permit(caller, component, &request).await?;
         let views = self.views.as_ref()?;
-        let loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
+        let delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
         let owner = self.owner(caller);
         let opener = Opener { owner: &owner, opens: true };
         let Ok(Some(view)) = views.view(component, &permit, opener) else { return None };
@@ -160,12 +160,12 @@ impl Proxy {
         if tokio::time::timeout(FILL, filled).await.is_err() {
             tracing::debug!(resource = %permit.resource().resource, component, "a list for the time without an API server takes too long");
         }
-        loan
+        delegation
     }
 }
 
-fn locked(learnt: &Mutex<Learnt>) -> std::sync::MutexGuard<'_, Learnt> {
-    learnt.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(reviews: &Mutex<UserReviews>) -> std::sync::MutexGuard<'_, UserReviews> {
+    reviews.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -174,16 +174,16 @@ mod tests {
 
     #[test]
     fn a_user_is_asked_about_so_often_an_hour() {
-        let mut learnt = Learnt::default();
+        let mut reviews = UserReviews::default();
         let resource = GroupResource::new("services", "");
         let (one, other): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        assert!(learnt.begin(&one, "list", &resource, ""));
-        assert!(!learnt.begin(&one, "list", &resource, ""), "once");
-        assert!(learnt.begin(&one, "list", &resource, "a") && learnt.begin(&one, "watch", &resource, ""));
-        assert!(learnt.begin(&other, "list", &resource, ""), "each credential by itself");
-        let begun = (0..2 * REVIEWS).filter(|n| learnt.begin(&one, "list", &resource, &n.to_string())).count();
+        assert!(reviews.begin(&one, "list", &resource, ""));
+        assert!(!reviews.begin(&one, "list", &resource, ""), "once");
+        assert!(reviews.begin(&one, "list", &resource, "a") && reviews.begin(&one, "watch", &resource, ""));
+        assert!(reviews.begin(&other, "list", &resource, ""), "each credential by itself");
+        let begun = (0..2 * REVIEWS).filter(|n| reviews.begin(&one, "list", &resource, &n.to_string())).count();
         assert_eq!(begun, REVIEWS - 4);
-        (0..100).for_each(|n| learnt.uses(Some(&n.to_string())));
-        assert_eq!(learnt.namespaces.len(), NAMESPACES);
+        (0..100).for_each(|n| reviews.uses(Some(&n.to_string())));
+        assert_eq!(reviews.namespaces.len(), NAMESPACES);
     }
 }

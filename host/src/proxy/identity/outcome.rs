@@ -25,8 +25,8 @@ pub(in crate::proxy) struct Outcome {
 
 impl Proxy {
     /// Notes the answer to a read of a cached resource once the API server has said that it serves the resource's group itself,
-    /// which Weir asks once. It is not asked for a refusal of a credential that it has never accepted: whoever sends one could
-    /// name any version of a group.
+    /// which Weir asks once. It is not asked for a refusal of a credential that it has never accepted, because such a
+    /// client could name any version of a group.
     pub(in crate::proxy) fn note_later(self: &Arc<Self>, outcome: &Outcome) {
         let Outcome { component, request, .. } = outcome;
         let is_answered_by_group = |asked: &&ResourceRequest| asked.verb != Verb::Proxy && asked.subresource.is_none();
@@ -55,13 +55,13 @@ impl Proxy {
         });
     }
 
-    /// Forgets what is in memory of credentials, permissions and responses when what was known turns out to be of another cluster.
-    /// On disk that is set aside.
+    /// Forgets credentials, permissions and responses in memory when they turn out to be of another cluster. Those on disk are
+    /// set aside.
     pub(crate) fn forget_other_clusters(self: &Arc<Self>, cluster: &ClusterWatch) {
         let (proxy, mut changes) = (self.clone(), cluster.changes());
         self.tasks.spawn_until_stop(async move {
             while changes.changed().await.is_ok() {
-                // Rows first: what is learnt from now on is written, because nothing of it is there.
+                // Rows first: permissions that come from now on are written, because no row has them.
                 proxy.grants.forget();
                 proxy.accepted.forget();
                 proxy.reviews.forget();
@@ -80,7 +80,7 @@ impl Proxy {
         if !self.is_answered_by_server(&request) && !views.is_found_local(resource).await {
             return;
         }
-        let caller = Caller::of_lent(authorization);
+        let caller = Caller::of_delegated(authorization);
         if status == StatusCode::UNAUTHORIZED {
             return self.revoke(&caller).await;
         }
@@ -125,13 +125,13 @@ impl Proxy {
             self.tasks.spawn_until_stop(async move {
                 let Outcome { caller, component, request, status, .. } = &outcome;
                 if status.is_success() && !proxy.is_accepted(caller).await {
-                    proxy.know(caller).await;
+                    proxy.authenticate(caller).await;
                     // A denial that has come since holds.
                     if !proxy.was_denied(caller, &asked).await {
                         proxy.note_permission(caller, &asked, true).await;
                     }
                 }
-                proxy.learn_kinds(caller, component, request).await;
+                proxy.review_kinds(caller, component, request).await;
             });
         }
     }

@@ -9,8 +9,8 @@ use crate::proxy::respond::StatusError;
 use crate::view::Permit;
 
 impl Proxy {
-    /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. Who may
-    /// not read opens no view.
+    /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. A client
+    /// without permission opens no view.
     pub(in crate::proxy) async fn permit(
         &self,
         caller: &Caller,
@@ -20,7 +20,7 @@ impl Proxy {
         self.reviewed(caller, component, request).await.ok().flatten()
     }
 
-    /// The same, with the reason why there was no review.
+    /// Reviews a read as [`Proxy::permit`] does, and returns why there was no review.
     ///
     /// # Errors
     /// The API server gives no answer.
@@ -31,12 +31,12 @@ impl Proxy {
         request: &RequestInfo,
     ) -> Result<Option<Permit>, StatusError> {
         let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return Ok(None) };
-        if !self.know(caller).await {
+        if !self.authenticate(caller).await {
             return Ok(None);
         }
         let reader = views.reader(caller.identity(), caller.headers(), component, resource, || caller.reader());
         let Some(reader) = reader else { return Ok(None) };
-        // What is read as the node or as a certificate's user is for this identity alone.
+        // Objects that are read as the node or as a certificate's user are for this identity alone.
         let is_reviewed = matches!(reader, StoreReader::Daemon | StoreReader::Client(_));
         if is_reviewed && !self.may_read_on(caller, request).await? {
             return Ok(None);
@@ -44,8 +44,8 @@ impl Proxy {
         Ok(Permit::reviewed(reader, request))
     }
 
-    /// Whether a caller may read what it asks for. Who lists watches next: both are asked at once, so that a client that has
-    /// its list before the API server is gone gets its watch, too.
+    /// Whether a caller may read what it asks for. A list is followed by a watch: both are reviewed at once, so that a client
+    /// that has its list before the API server is gone gets its watch, too.
     async fn may_read_on(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, StatusError> {
         let mut watch = request.clone();
         match &mut watch.kind {

@@ -1,8 +1,8 @@
 //! Caches the results of access reviews for minutes. A client repeats its requests, and each review is a round trip.
 //!
-//! What outlives these minutes is in `grants.rs`. A revoked permission takes effect after at most [`ALLOWED`], and earlier for most requests, because the API server
-//! authorizes the impersonated request, too. Concurrent requests with the same key share one review. Memory: at most
-//! [`CAPACITY`] results, [`SHARE`] of them of one owner.
+//! Answers that outlive these minutes are in `grants.rs`. A revoked permission takes effect after at most [`ALLOWED`], and
+//! earlier for most requests, because the API server authorizes the impersonated request, too. Concurrent requests with the
+//! same key share one review. Memory: at most [`CAPACITY`] results, [`SHARE`] of them of one owner.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -37,11 +37,11 @@ pub(in crate::proxy) struct ReviewCache {
     allowed: Duration,
     /// Since when older results of a credential do not count.
     ended: Cache<Arc<str>, Instant>,
-    /// How often all was forgotten. What was asked before does not count, whenever it is answered.
+    /// How often all was forgotten. Earlier questions do not count, whenever they are answered.
     forgotten: AtomicU64,
 }
 
-/// What a review is about.
+/// The subject of a review.
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct ReviewKey {
     /// Whose request it is, for its share of the results.
@@ -124,7 +124,7 @@ impl ReviewCache {
             false => self.results.entry_by_ref(&key.name).or_insert_with_if(sent, is_expired).await.into_value(),
         };
         if review.forgotten < forgotten {
-            // Who comes while another cluster's answer is on its way does not get it.
+            // A request that comes while another cluster's answer is on its way does not get it.
             return Err(StatusError::Review("another cluster answers now".to_owned()));
         }
         review.allowed.map_err(StatusError::Review)
@@ -292,7 +292,7 @@ mod tests {
         assert!(cache.shares.locked().is_empty());
     }
 
-    /// Errors expire at once: whoever comes next replaces them.
+    /// Errors expire at once: the next request replaces them.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn results_that_are_replaced_at_once_do_not_use_up_the_share_of_their_owner() {
         let cache = Arc::new(ReviewCache::for_reads());

@@ -89,7 +89,7 @@ impl Proxy {
     /// accepted. A denial takes away what this credential has, and from no other one.
     pub(super) async fn note_permission(&self, caller: &Caller, asked: &ResourceAttributes, allowed: bool) {
         if !self.is_accepted(caller).await {
-            // What was known of it may have gone with the former cluster's file, between its own review and this one.
+            // Its account may have gone with the former cluster's file, between its own review and this one.
             if allowed {
                 self.ask_again(caller).await;
             }
@@ -135,7 +135,7 @@ impl Proxy {
         }
         for attributes in std::iter::once(asked.clone()).chain(covered_by(asked)) {
             let of = |subject: &str| question(subject, &attributes);
-            // What this credential was denied, no other token of its line grants it.
+            // No other token of its line grants a permission that this credential was denied.
             match (self.grants.answer(&of(&own), caller.expires(), self.is_node(caller)).await, &line) {
                 (Some(true), _) => return true,
                 (None, Some(line))
@@ -168,7 +168,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     review: Vec<u8>,
 ) -> Result<Answer<T>, StatusError> {
     let mut headers = caller.headers().clone();
-    // Who reads the API server's audit log sees who asks.
+    // The API server's audit log shows that Weir asks.
     set_user_agent(&mut headers);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));

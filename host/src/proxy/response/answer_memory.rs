@@ -54,7 +54,7 @@ struct Recent {
     is_written: bool,
 }
 
-/// What a response depends on, and how it is kept.
+/// The request that a response depends on, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::proxy) struct AnswerKey {
     pub(super) name: String,

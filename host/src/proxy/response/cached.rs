@@ -29,7 +29,7 @@ use weir_kube::{
     is_acceptable,
 };
 use weir_runtime::Serving;
-use weir_upstream::CredentialLoan;
+use weir_upstream::Delegation;
 
 use self::start::{Start, is_consistent};
 use super::gzip::compressed;
@@ -56,8 +56,8 @@ pub(in crate::proxy) struct CachedRead {
     start: Start,
     /// Whether the view shows what the chain makes that was in force when the request arrived.
     is_in_step: bool,
-    /// Lends the client's own credential to the view's reflector while the response is open.
-    loan: Option<CredentialLoan>,
+    /// The delegation of the client's own credential to the view's reflector, while the response is open.
+    delegation: Option<Delegation>,
 }
 
 impl CachedRead {
@@ -84,13 +84,13 @@ impl CachedRead {
                 media_type.transform = Transform::None;
             }
         }
-        // What Weir does not read exactly as the API server does, only the API server answers.
+        // Only the API server answers requests that Weir does not read exactly as it does.
         let options = resource.options.as_ref().ok()?;
         let start = Start::of(resource, options, online)?;
         Some(Self {
             component: component.to_owned(),
             selector,
-            loan: None,
+            delegation: None,
             resource: resource.clone(),
             options: options.clone(),
             media_type,
@@ -138,7 +138,8 @@ pub(in crate::proxy) async fn respond(
         Err(_) => return None,
     };
     Start::of(resource, options, online)?;
-    // Checked first: who may not read opens no view. It also tells whose credential it is, which the keys of the read need.
+    // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of
+    // the read.
     let permit = proxy.permit(caller, component, parsed).await?;
     let own = respond_from(proxy, request, &permit, online).await;
     if online || own.is_some() || views.is_refused(&permit) {
@@ -162,7 +163,7 @@ async fn respond_from(
     let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, verb) = (proxy.views.as_ref()?, permit.resource().verb);
     let mut read = CachedRead::of(headers, component, parsed, permit.selector().clone(), online)?;
-    read.loan = caller.authorization().and_then(|own| views.lend(permit.reader(), own));
+    read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
     let encoding = read.media_type.encoding;
     let (view, charge) = match share::open(proxy, views, request, permit, online)? {
         Ok(opened) => opened,
@@ -191,7 +192,7 @@ async fn read_view(
 ) -> Option<Result<Response<ResponseBody>, StatusError>> {
     // Right after a start, the objects are on their way from disk.
     let _ = tokio::time::timeout(proxy.start_wait, view.restored()).await;
-    // What its reader may not read any more is for the API server to refuse, now and offline.
+    // The API server refuses objects that its reader may not read any more, now and offline.
     if view.is_refused() {
         return None;
     }
@@ -202,7 +203,7 @@ async fn read_view(
     }
     ready(proxy, &view, online).await?;
     // Until the API server has answered anything since the start, the objects on disk are the latest known ones.
-    if online && read.loan.is_some() && proxy.upstream.has_answered() {
+    if online && read.delegation.is_some() && proxy.upstream.has_answered() {
         confirmed(proxy, &view).await?;
     }
     if online && is_consistent(&read.resource, &read.options) {
@@ -229,12 +230,12 @@ async fn read_view(
     }))
 }
 
-/// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own answer
-/// tells the client best, such as RBAC that does not let the daemon read the resource.
+/// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own response
+/// explains best, such as RBAC that does not let the daemon read the resource.
 async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
     let mut filled = view.subscribe();
     let mut reflector = view.reflector_state();
-    // What the reader may not read any more does not change in the view.
+    // Objects that the reader may not read any more do not change in the view.
     let refused = reflector.borrow().error.as_ref().is_some_and(|error| error.needs_operator_action());
     if filled.borrow().is_some() {
         return (!online || !refused).then_some(());
@@ -263,8 +264,8 @@ async fn is_in_step(proxy: &Proxy, read: &CachedRead, view: &View) -> bool {
     tokio::time::timeout(fresh::FRESH, reached).await.is_ok_and(|reached| reached.is_ok())
 }
 
-/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon:
-/// whoever reads then asks the API server itself.
+/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon,
+/// and the read goes to the API server itself.
 async fn confirmed(proxy: &Proxy, view: &View) -> Option<()> {
     let mut reflector = view.reflector_state();
     let confirmed =

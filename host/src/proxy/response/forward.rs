@@ -79,7 +79,7 @@ pub(in crate::proxy) async fn forward(
             until_filtered(proxy, component, resource, &parts.headers, body)
         }
         Some(resource) if resource.verb == Verb::List && is_cached && parts.status == StatusCode::OK => {
-            handing_out(proxy, component, resource, &parts.headers, body)
+            recording_version(proxy, component, resource, &parts.headers, body)
         }
         _ => unchanged(body),
     };
@@ -118,8 +118,8 @@ pub(in crate::proxy) fn unchanged(body: UpstreamBody) -> ResponseBody {
     body.map_err(AbortError::from).boxed_unsync()
 }
 
-/// Returns a list unchanged, and notes its version on the way.
-fn handing_out(
+/// Returns a list unchanged, and records its version on the way.
+fn recording_version(
     proxy: &Arc<Proxy>,
     component: &str,
     resource: &ResourceRequest,

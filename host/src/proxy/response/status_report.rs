@@ -1,4 +1,4 @@
-//! kubelet's patches of the statuses of its pods. What one says is kept if it does not reach the API server.
+//! kubelet's patches of the statuses of its pods. A status that does not reach the API server is kept.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};

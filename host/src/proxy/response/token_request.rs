@@ -159,7 +159,7 @@ fn account(parsed: &RequestInfo) -> Option<(&str, &str)> {
 struct Issued {
     token: String,
     expires: SystemTime,
-    /// For whom, sorted.
+    /// Sorted.
     audiences: Vec<String>,
 }
 

@@ -52,7 +52,7 @@ pub(in crate::proxy) async fn watch(
     let present = match continues {
         true => match PresentState::request(proxy, &read, encoding).await? {
             Ok(present) => Some(present),
-            // Who may watch and not list gets what nothing filters.
+            // A client that may watch but not list gets unfiltered resources.
             Err(_) if read.filtering.chain().is_none() => None,
             Err(response) => return Ok(response),
         },

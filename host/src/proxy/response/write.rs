@@ -101,7 +101,7 @@ impl WriteRequest {
         if !parts.status.is_success() {
             return Ok(Response::from_parts(parts, forward::unchanged(body)));
         }
-        // What the client is shown of this version, the filters in force now make.
+        // The filters in force now decide what the client sees of this version.
         match proxy.filtering(&self.component, &self.resource.resource).chain() {
             Some(chain) => self.chain = chain.clone(),
             None => return Ok(Response::from_parts(parts, forward::unchanged(body))),

@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(found.groups, ["system:nodes", "system:authenticated"]);
     }
 
-    /// `openssl` and Go write as many as they are told to.
+    /// `openssl` and Go write any number of them.
     #[test]
     fn of_several_common_names_the_last_one_is_the_user() {
         let names = |first: &str, last: &str| {

@@ -27,7 +27,7 @@ impl Drain {
         self.timeout
     }
 
-    /// When open requests are given up, for whoever sees that the daemon stops.
+    /// Returns when open requests are given up. The first call starts the timeout.
     pub(in crate::proxy) fn deadline(&self) -> Instant {
         // A timeout of years would be beyond the clock.
         let after = |timeout| Instant::now().checked_add(timeout);
@@ -48,7 +48,7 @@ impl Drain {
         tasks.stopping().await;
         if is_inherited {
             self.before.close();
-            // Who is accepted last has time for a request, too.
+            // The connection that is accepted last has time for a request, too.
             let last = self.deadline().checked_sub(LAST.min(self.timeout / 2)).unwrap_or_else(Instant::now);
             let _ = tokio::time::timeout_at(last, self.before.wait()).await;
         }

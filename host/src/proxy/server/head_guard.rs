@@ -95,7 +95,7 @@ pub(super) struct OwnAnswers {
     bare: AtomicBool,
     /// The connection may carry another protocol than HTTP/1.1.
     other: AtomicBool,
-    /// What was written last waits for the client to read.
+    /// The last written bytes wait for the client to read.
     unread: AtomicBool,
 }
 

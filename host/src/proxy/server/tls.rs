@@ -117,7 +117,7 @@ type Configured = (ServerConfig, Option<Arc<dyn ClientCertVerifier>>);
 type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl ServerTls {
-    /// Reads the files. A requested certificate does not exist yet. What is not valid is logged, and does without until it is:
+    /// Reads the files. A requested certificate does not exist yet. Invalid files are logged, and not used until they are valid:
     /// another component of the node may be writing it.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! The connections that wait for room at a full port, so that the port accepts further ones meanwhile: one of a client that is at
-//! its share is refused at once, whoever waits.
+//! its share is refused at once, even if others wait.
 //!
 //! Bounds: [`WAITING`] connections, each for [`PATIENCE`]. When they are full, the client with the most of them loses its newest.
 

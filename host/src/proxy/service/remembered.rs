@@ -27,7 +27,7 @@ pub(super) enum RememberedRead {
 /// A read of one object.
 pub(super) struct RememberedObject {
     read: ObjectRead,
-    /// Whether a view has it, so that it need not be kept once more. What was kept before is forgotten all the same.
+    /// Whether a view has it, so that it need not be kept once more. An earlier copy is dropped in any case.
     is_held: bool,
 }
 
@@ -55,7 +55,7 @@ impl Proxy {
         let resource =
             parsed.resource().filter(|resource| views.may_remember(caller.identity(), headers, component, resource))?;
         // Whose share it counts in. The request does not wait for long.
-        let _ = timeout(KNOWN, self.know(caller)).await;
+        let _ = timeout(KNOWN, self.authenticate(caller)).await;
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
         let is_held = reader.is_some_and(|reader| views.hold(component, &reader, resource));

@@ -92,7 +92,7 @@ async fn hiding_and_showing_an_object_are_events_and_no_watch_ends() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_the_version_before_it_ends() {
+async fn a_watch_sends_the_version_before_it_ends() {
     let (fixture, _script, _) = cached().await;
     let list = informer_list(&fixture).await;
     let path =
@@ -308,7 +308,8 @@ impl FixtureConfig {
         served: &weir_runtime::ServingReceiver,
         tasks: &Tasks,
     ) -> Option<Arc<Views>> {
-        let daemon = ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity(), lent: None };
+        let daemon =
+            ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity(), delegated: None };
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
         let (disk, shared) = (self.disk.clone(), shared_resources(&resources));

@@ -119,7 +119,7 @@ async fn metrics_of_caches_are_by_resource_and_count_what_watches_get() {
 }
 
 #[tokio::test]
-async fn caches_tells_since_when_no_api_server_is_reachable() {
+async fn caches_reports_since_when_no_api_server_is_reachable() {
     let (mut fixture, _script) = cached().await;
     fixture.json("/api/v1/services?resourceVersion=0").await;
     fixture.server = ApiServer::builder().start().await.unwrap();

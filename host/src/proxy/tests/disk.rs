@@ -40,7 +40,7 @@ async fn filled(directory: &Path) -> ApiServer {
     }
     let (status, list) = fixture.json(SERVICES).await;
     assert_eq!((status, names(&list)), (StatusCode::OK, vec!["a", "b"]));
-    // As each informer does. Who may list may not watch for that.
+    // As each informer does: a permission to list does not include one to watch.
     drop(fixture.watch(&format!("/api/v1/services?watch=1&resourceVersion={}", version(&list))).await);
     stop(fixture, disk).await
 }

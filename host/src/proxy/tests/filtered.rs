@@ -93,7 +93,7 @@ async fn what_a_failure_policy_shows_is_shown_again_to_who_continues_and_to_open
     assert_eq!(open.next().await, None);
     let mut events = watch(&json!({"metadata": {"resourceVersion": c["object"]["metadata"]["resourceVersion"]}})).await;
     assert_eq!(next(&mut events, 3).await, ["MODIFIED a", "DELETED b", "MODIFIED c"]);
-    // What was shown with verdicts is not shown again.
+    // Objects that were shown with verdicts are not shown again.
     fixture.service("d", "ClusterIP");
     let d = events.next().await.unwrap();
     drop(events);

@@ -24,7 +24,7 @@ const VIEW: u64 = 64 << 10;
 const OBJECT: u64 = 176;
 /// How often the names in a key are in memory: in the keys of views and stores, the URL, the name on disk, and logs.
 const KEY_COPIES: u64 = 16;
-/// What a store counts as that has not been filled yet.
+/// The assumed size of a store that has not been filled yet.
 const UNFILLED: u64 = 192 << 10;
 
 /// What distinguishes a view from others.
@@ -147,7 +147,7 @@ impl OpenViews {
         longest.inspect(|key| self.close(key, reason)).is_some()
     }
 
-    /// Charges an owner for a view and its store. What the owner does not read any more gives way first.
+    /// Charges an owner for a view and its store. Views that the owner does not read any more are closed first.
     pub(super) fn charge(
         &mut self,
         ledger: &Ledger,
@@ -239,7 +239,7 @@ impl OpenViews {
     }
 
     /// Closes views until the share of all owners but the daemon and node components is kept: first those that nobody watches,
-    /// then the largest ones of who has most.
+    /// then the largest ones of the owner with most.
     fn close_for_others(&mut self, ledger: &Ledger) {
         let mut is_logged = false;
         while ledger.excess_of_others() > 0 {

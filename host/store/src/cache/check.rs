@@ -1,9 +1,9 @@
-//! The self-check of a store: now and then it is compared with the API server, whoever fills it. A store that differs is read
-//! anew, and a peer that sent what the API server does not have is not asked again.
+//! The self-check of a store compares it with the API server from time to time, whatever its source. A store that differs is
+//! listed again, and a peer that sent objects which the API server does not have is not used again.
 //!
 //! kube-apiserver's DetectCacheInconsistency is the model: a list of the metadata at the version of the store or later, compared
 //! with the state that the store had at the version which the answer names; and a few objects whole. In between, a list of one
-//! object tells the newest version, which a store that nobody feeds does not reach. What is not certain is no finding: the store
+//! object returns the newest version, which a store without a source does not reach. Uncertain results do not count: the store
 //! jumped over the version, did not reach it in time, or the API server did not answer. It is compared again soon; a peer of which
 //! nothing is certain [`MAX_UNCLEAR`] times in a row is not read from for a while. A difference counts if it is there twice.
 //!
@@ -23,7 +23,7 @@ use std::time::Duration;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::{Semaphore, broadcast};
 use tokio::time::{Instant, timeout};
-use weir_upstream::{Connectivity, LentCredential, jitter};
+use weir_upstream::{Connectivity, DelegatedCredential, jitter};
 
 use self::budget::Budget;
 pub use self::metrics::CheckMetrics;
@@ -38,9 +38,9 @@ use crate::resource_client::RequestError;
 
 /// How often the API server is asked for its newest version, and one object.
 const GLANCE: Duration = Duration::from_secs(300);
-/// How long a store may take to a version of which no event tells. An API server sends a BOOKMARK once a minute.
+/// How long a store may take to reach a version without an event. An API server sends a BOOKMARK once a minute.
 const NEXT_BOOKMARK: Duration = Duration::from_secs(75);
-/// The same, once the reflector was told that somebody waits for the version.
+/// How long it may take once the reflector knows that a reader waits for the version.
 const ASKED_FOR: Duration = Duration::from_secs(30);
 /// How often in a row nothing may be certain of what a peer sends. Then the API server is asked instead of it for a while.
 const MAX_UNCLEAR: u32 = 3;
@@ -56,7 +56,7 @@ pub struct CheckConfig {
     pub interval: Option<Duration>,
     /// The part of what a store has received that comparisons may take beyond that.
     pub share: f64,
-    /// Who is told of a difference.
+    /// Receives each difference.
     pub findings: broadcast::Sender<CacheDifference>,
     /// Counts comparisons and their bytes.
     pub metrics: Arc<CheckMetrics>,
@@ -82,7 +82,7 @@ pub(crate) struct StoreCheck {
     pub(super) server: ApiServer,
     pub(super) store: Arc<ResourceStore>,
     pub(super) connectivity: Connectivity,
-    pub(super) lent: Option<LentCredential>,
+    pub(super) delegated: Option<DelegatedCredential>,
     /// Of the store.
     pub(super) name: String,
     pub(super) config: CheckConfig,
@@ -183,7 +183,8 @@ impl StoreCheck {
     fn is_comparable(&self) -> bool {
         let state = self.store.state().borrow().clone();
         let is_certain = state.synced && state.error.is_none() && self.store.is_following();
-        let can_ask = !self.connectivity.is_failing() && self.lent.as_ref().is_none_or(LentCredential::is_lent);
+        let can_ask =
+            !self.connectivity.is_failing() && self.delegated.as_ref().is_none_or(DelegatedCredential::is_delegated);
         is_certain && can_ask && self.store.trust().doubted().is_none()
     }
 
@@ -197,8 +198,8 @@ impl StoreCheck {
     }
 
     fn unanswered(&self, error: &RequestError) -> Verdict {
-        // That of a lent credential says nothing of another one that its client has.
-        if self.lent.is_none() && matches!(error, RequestError::Other(error) if error.is_refusal()) {
+        // That of a delegated credential says nothing of another one that its client has.
+        if self.delegated.is_none() && matches!(error, RequestError::Other(error) if error.is_refusal()) {
             self.store.set_refused(true);
         }
         tracing::debug!(store = self.name, ?error, "the store cannot be compared with the API server");
@@ -225,7 +226,7 @@ impl StoreCheck {
         self.report(difference, goes_on);
     }
 
-    /// Tells of a difference. Its store is listed again, or that list has shown it.
+    /// Reports a difference. Its store is listed again, unless such a list has shown it.
     fn report(&self, difference: Difference, goes_on: bool) {
         let peer = self.store.peer();
         if goes_on {
@@ -278,7 +279,7 @@ impl StoreCheck {
         if newest < before.version {
             return Ok(different(Difference::Ahead { version: before.version, newest }, &before.objects));
         }
-        // Who waits costs two more watches. A peer may be silent for ever.
+        // A waiting reader costs two more watches. A peer may be silent for ever.
         let patience = if self.store.peer().is_some() {
             Duration::ZERO
         } else {

@@ -94,7 +94,7 @@ impl Fingerprint {
     }
 }
 
-/// What a store is to the API server's history, as far as one list tells.
+/// How a store relates to the API server's history, judging by one list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Continuation {
     /// It has all that the list has of the time up to its version.
@@ -121,8 +121,9 @@ pub(super) fn continuation(stored: &Snapshot, served: &[Fingerprint]) -> Continu
     }
 }
 
-/// By what a list at `version` is of another history than the store. Where that is in question, what the list has of the time up
-/// to the store's version tells, by versions alone. What is known to go on may differ for another reason: the self-check finds it.
+/// Returns a difference that shows that a list at `version` is of another history than the store. If that is in question, only
+/// the versions of listed objects up to the store's version count. Otherwise they may differ for another reason, which the
+/// self-check finds.
 pub(super) fn discontinuity(
     stored: &Snapshot,
     listed: &[Object],

@@ -1,9 +1,9 @@
 //! Consistent reads: a store is asked for nothing older than what the API server had when the question came.
 //!
-//! One list of one object tells the newest version (KEP-3157). Between two events of its collection nothing tells a watch
-//! sooner than a BOOKMARK that it has all up to that version, and bookmarks come once a minute. So where the watch is not
-//! there, names and versions are listed, which is consistent by itself: a store that has exactly these objects is at the version
-//! of that list. What it lacks is on its way, and it is compared again with each change.
+//! A list of one object returns the newest version (KEP-3157). Between two events of its collection only a BOOKMARK shows
+//! that a watch has reached that version, and bookmarks come once a minute. So if the watch has not reached it, Weir lists names
+//! and versions, which is consistent by itself: a store that has exactly these objects is at the version of that list. Missing
+//! events are on their way, and each change repeats the comparison.
 //!
 //! Memory: key, uid and version of each object while it is compared. Bytes on the link: one object for each question, questions
 //! that come while one is under way share the next one; and a list of metadata where the store is behind.
@@ -34,8 +34,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The most objects of which names and versions are listed.
 const MAX_LISTED: usize = 1 << 14;
 
-/// How long after a question a read for stamps begins at least: streams of the API server that a change ends have ended by then. It
-/// begins after twice as long, and who asks in the first half shares it.
+/// The shortest time from a question to a read for stamps: streams of the API server that a change ends have ended by then. It
+/// begins after twice as long, and questions in the first half share it.
 const STAMP: Duration = Duration::from_millis(500);
 /// The shortest time between two reads for stamps. A later stamp repeats more, and loses nothing.
 const STAMPS: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ impl ResourceStore {
         self.snapshot().objects.size() <= MAX_LISTED
     }
 
-    /// Notes that a reader waits for this version. An API server tells of a version without an event of the collection only once
+    /// Records that a reader waits for this version. Without an event of the collection an API server reports a version only once
     /// a minute.
     pub fn want(&self, version: u64) {
         self.wanted.send_if_modified(|wanted| {
@@ -179,7 +179,7 @@ impl ConsistentReads {
         loop {
             // The store owns the sender.
             let Ok(asked) = questions.wait_for(|asked| *asked > answered).await.map(|asked| *asked) else { return };
-            // What arrives while the answer is on its way is newer than the answer.
+            // Events that arrive while the answer is on its way are newer than the answer.
             let before = self.store.snapshot().version;
             let version = match self.server.first().await {
                 // Such a list is never stale: who was further is of another history, or its peer is.
@@ -191,7 +191,7 @@ impl ConsistentReads {
                 }
                 Ok(served) => Some(served.version),
                 Err(error) => {
-                    tracing::debug!(collection = %self.server.collection, ?error, "the API server does not tell its newest version");
+                    tracing::debug!(collection = %self.server.collection, ?error, "the API server does not report its newest version");
                     None
                 }
             };
@@ -221,7 +221,7 @@ impl ConsistentReads {
             }
             self.compare().await;
             if self.store.snapshot().version < version {
-                // Who still waits gets the version by a BOOKMARK, and whoever comes meanwhile is for the API server itself.
+                // Waiting readers get the version by a BOOKMARK. Later readers go to the API server itself.
                 self.store.newest.is_out_of_reach.store(true, Ordering::Relaxed);
                 let _ = timeout(PAUSE, self.store.reaches(version)).await;
                 self.store.newest.is_out_of_reach.store(false, Ordering::Relaxed);

@@ -56,12 +56,12 @@ impl ResourceStore {
 impl ResourceReflector {
     /// Brings the store up to date: fetches what has changed if that is cheaper, else everything.
     pub(super) async fn list(&self) -> Result<(), RequestError> {
-        let result = self.list_anew().await;
+        let result = self.list_or_fetch_changes().await;
         self.store.room().end();
         result
     }
 
-    async fn list_anew(&self) -> Result<(), RequestError> {
+    async fn list_or_fetch_changes(&self) -> Result<(), RequestError> {
         let listed = match self.changed_objects().await? {
             Some(listed) => listed,
             None => self.pages(ListForm::Objects, "").await?,
@@ -145,7 +145,7 @@ impl ResourceReflector {
         }
     }
 
-    /// Refuses a list that takes too much memory, or more than is left to whom the store is for.
+    /// Refuses a list that takes too much memory, or more than is left to the owner of the store.
     fn check_size(&self, bytes: usize) -> Result<(), RequestError> {
         if bytes > self.max_list() {
             return Err(self.too_large());

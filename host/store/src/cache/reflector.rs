@@ -7,7 +7,7 @@ use http::HeaderValue;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
-use weir_upstream::{BackOff, Connectivity, LentCredential, Reconnects, jitter};
+use weir_upstream::{BackOff, Connectivity, DelegatedCredential, Reconnects, jitter};
 
 use super::collection::Collection;
 use super::decode::{EventDecoder, WatchEvent};
@@ -35,8 +35,8 @@ pub struct ReflectorClient {
     pub client: kube::Client,
     /// The connectivity of the same API server. It ends delays as soon as any request succeeds.
     pub connectivity: Connectivity,
-    /// The credential that a client of Weir lends, if the client sends with one. The reflector pauses while nobody lends it.
-    pub lent: Option<LentCredential>,
+    /// The delegated credential that the client sends, if any. The reflector pauses while no open request delegates it.
+    pub delegated: Option<DelegatedCredential>,
 }
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
@@ -53,11 +53,11 @@ pub struct ResourceReflector {
     needs_bookmark: bool,
     /// The highest version for which a BOOKMARK was needed.
     asked_until: u64,
-    pub(super) lent: Option<LentCredential>,
-    /// Whether the objects differ from the API server's, and are to be read anew.
-    pub(super) anew: bool,
+    pub(super) delegated: Option<DelegatedCredential>,
+    /// Whether the objects differ from the API server's and must be listed again.
+    pub(super) must_relist: bool,
     /// The last change of the cluster when the present request was sent.
-    pub(super) renounced: u64,
+    pub(super) cluster_change: u64,
 }
 
 /// What a reflector does next.
@@ -72,7 +72,7 @@ impl ResourceReflector {
     /// Creates a reflector with an empty store. `client` sends with the identity that reads the collection.
     #[must_use]
     pub fn new(
-        ReflectorClient { client, connectivity, lent }: ReflectorClient,
+        ReflectorClient { client, connectivity, delegated }: ReflectorClient,
         collection: Collection,
         timing: ReflectorTiming,
     ) -> Self {
@@ -94,9 +94,9 @@ impl ResourceReflector {
             uplink: None,
             needs_bookmark: false,
             asked_until: 0,
-            lent,
-            anew: false,
-            renounced: 0,
+            delegated,
+            must_relist: false,
+            cluster_change: 0,
         }
     }
 
@@ -149,7 +149,7 @@ impl ResourceReflector {
             if self.wait_for_credential().await > MAX_PAUSE {
                 phase = Phase::List;
             }
-            if self.heed_doubt() {
+            if self.apply_doubt() {
                 phase = Phase::List;
             }
             self.select_source();
@@ -162,7 +162,7 @@ impl ResourceReflector {
                 }),
                 Phase::Watch => self.watch_on().await,
             };
-            // Who does not answer may be putting the cluster back, also behind a load balancer that does.
+            // The cluster may be being restored while the server does not answer, also behind a load balancer that does.
             if matches!((&result, &phase), (Err(RequestError::Other(_)), Phase::Watch)) && !self.reads_from_peer() {
                 self.store.trust().question(Continuity::Unknown);
             }
@@ -178,9 +178,9 @@ impl ResourceReflector {
                     unknown_versions = 0;
                     next
                 }
-                // Another client may lend one: nothing is wrong with the API server.
-                (Err(RequestError::Returned), current) => current,
-                // Nobody lends the credential any more.
+                // Another client may delegate one: nothing is wrong with the API server.
+                (Err(RequestError::Withdrawn), current) => current,
+                // No open request delegates the credential any more.
                 (Err(_), current) if self.is_paused() => current,
                 // The next source goes on at once, where the store is.
                 (Err(error), current) if self.sources.peer_failed(matches!(error, RequestError::Expired)) => {
@@ -220,50 +220,50 @@ impl ResourceReflector {
         }
     }
 
-    /// Notes a refusal of who reads the store. That of a lent credential says nothing of another one that its client has; whoever
-    /// may not watch is asked for a list, because what clients get of the store are lists, too.
+    /// Records that the reader of the store was refused. A refused delegated credential says nothing about others of its
+    /// client. A refused watch is followed by a list, because clients read lists from the store, too.
     async fn refused(&self, error: &ReflectorError) {
         if error.is_refusal() {
-            match &self.lent {
+            match &self.delegated {
                 None => self.store.set_refused(true),
-                // What is refused is noted where the credential is sent.
+                // The client that sends the credential records the refusal.
                 Some(_) => drop(self.newest_version().await),
             }
         }
     }
 
-    /// Whether nobody lends the credential that the reflector sends with.
+    /// Whether no open request delegates the credential that the reflector sends.
     fn is_paused(&self) -> bool {
-        self.lent.as_ref().is_some_and(|lent| !lent.is_lent())
+        self.delegated.as_ref().is_some_and(|delegated| !delegated.is_delegated())
     }
 
     /// Waits while the reflector is paused, and returns for how long. Meanwhile the store does not follow the API server.
     async fn wait_for_credential(&self) -> Duration {
         let started = tokio::time::Instant::now();
-        if let Some(lent) = self.lent.as_ref().filter(|lent| !lent.is_lent()) {
+        if let Some(delegated) = self.delegated.as_ref().filter(|delegated| !delegated.is_delegated()) {
             self.store.set_paused();
-            lent.until_lent().await;
+            delegated.until_delegated().await;
         }
         started.elapsed()
     }
 
-    /// Resolves when nobody lends what a watch was sent with; never for a credential of the daemon's own. The watch ends then,
-    /// although another credential of the same client may be lent: it goes on with that.
-    async fn returned(&self, sent: Option<&HeaderValue>) {
-        match self.lent.as_ref().zip(sent) {
-            Some((lent, sent)) => lent.until_returned(sent).await,
+    /// Resolves when no open request delegates the credential of a watch any more; never for the daemon's own. The watch ends
+    /// then and is sent again, with another credential of the same client if there is one.
+    async fn withdrawn(&self, sent: Option<&HeaderValue>) {
+        match self.delegated.as_ref().zip(sent) {
+            Some((delegated, sent)) => delegated.until_withdrawn(sent).await,
             None => std::future::pending().await,
         }
     }
 
-    /// Whether whoever has lent what a request was sent with has left; `None` if nobody lent anything.
-    fn is_returned(&self, sent: Option<&HeaderValue>) -> bool {
-        self.lent.as_ref().is_some_and(|lent| sent.is_none_or(|sent| lent.is_returned(sent)))
+    /// Whether no open request delegates the credential that a request was sent with any more. `None`: it was sent without one.
+    fn is_withdrawn(&self, sent: Option<&HeaderValue>) -> bool {
+        self.delegated.as_ref().is_some_and(|delegated| sent.is_none_or(|sent| delegated.is_withdrawn(sent)))
     }
 
     fn select_source(&mut self) {
         let before = self.store.peer();
-        let is_own = self.anew || self.store.bytes() > MAX_OF_PEER;
+        let is_own = self.must_relist || self.store.bytes() > MAX_OF_PEER;
         let peer = self.sources.select(is_own, self.store.snapshot().version);
         if before != peer {
             let source = peer.as_deref().unwrap_or("the API server");
@@ -294,8 +294,8 @@ impl ResourceReflector {
         }
     }
 
-    /// Watches. Who is silent for the whole time may be at a version below that of the store: an API server sends bookmarks, but
-    /// neither these nor events below the version of the watch.
+    /// Watches. A server that is silent for the whole time may be at a version below that of the store: it sends neither
+    /// bookmarks nor events below the version of the watch.
     async fn watch_on(&mut self) -> Result<Phase, RequestError> {
         let started = tokio::time::Instant::now();
         let wanted = self.needs_bookmark.then_some(self.asked_until);
@@ -328,9 +328,9 @@ impl ResourceReflector {
         tokio::pin!(end);
         // No gzip: the server would compress each event on its own.
         let path = self.collection.path_with(&parameters);
-        let sent = self.lent.as_ref().and_then(LentCredential::newest);
+        let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
         let response = match self.client().get(&path, self.collection.accept_watch(), false).await {
-            Err(_) if self.is_returned(sent.as_ref()) => return Err(RequestError::Returned),
+            Err(_) if self.is_withdrawn(sent.as_ref()) => return Err(RequestError::Withdrawn),
             response => response?,
         };
         self.needs_bookmark = false;
@@ -361,7 +361,7 @@ impl ResourceReflector {
                 }
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
-                () = self.returned(sent.as_ref()) => return Err(RequestError::Returned),
+                () = self.withdrawn(sent.as_ref()) => return Err(RequestError::Withdrawn),
                 () = store.trust().until_doubted() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.

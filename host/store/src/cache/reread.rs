@@ -1,4 +1,4 @@
-//! A reflector whose store differs from the API server: it leaves the source, and reads all objects anew.
+//! A reflector whose store differs from the API server leaves the source and lists all objects again.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ impl ResourceReflector {
     /// Returns what compares the store with the API server. `name` is that of the store.
     #[must_use]
     pub(crate) fn check(&self, config: CheckConfig, name: String) -> StoreCheck {
-        let (store, connectivity, lent) = (self.store.clone(), self.sources.connectivity().clone(), self.lent.clone());
-        StoreCheck { server: self.server(), store, connectivity, lent, name, config }
+        let (store, connectivity, delegated) =
+            (self.store.clone(), self.sources.connectivity().clone(), self.delegated.clone());
+        StoreCheck { server: self.server(), store, connectivity, delegated, name, config }
     }
 
     /// Returns what brings the store to the API server's newest version when a reader asks for it.
@@ -32,24 +33,24 @@ impl ResourceReflector {
         }
     }
 
-    /// Leaves the source of objects that differ from the API server's, and returns whether they are to be read anew.
-    pub(super) fn heed_doubt(&mut self) -> bool {
-        self.renounced = self.store.trust().renounced();
+    /// Leaves the source of objects that differ from the API server's. Returns whether to list them again.
+    pub(super) fn apply_doubt(&mut self) -> bool {
+        self.cluster_change = self.store.trust().cluster_change();
         let is_distrusted = self.sources.is_distrusted();
         let doubt = self.store.trust().doubted().or(is_distrusted.then_some(Doubt::Stale));
-        if let Some(doubt) = doubt.filter(|_| !self.anew) {
+        if let Some(doubt) = doubt.filter(|_| !self.must_relist) {
             self.sources.blame(doubt, self.timing.peer_rest);
             self.store.set_foreign();
-            self.anew = true;
+            self.must_relist = true;
         }
-        self.anew
+        self.must_relist
     }
 
     /// Notes that a list is in the store.
     pub(super) fn settle(&mut self) {
-        if std::mem::take(&mut self.anew) {
+        if std::mem::take(&mut self.must_relist) {
             self.sources.settle();
-            self.store.settle(self.renounced);
+            self.store.settle(self.cluster_change);
         }
         self.accepted();
     }

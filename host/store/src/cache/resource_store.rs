@@ -177,7 +177,8 @@ impl ResourceStore {
         self.origin.load(Ordering::Acquire) == FOLLOWED
     }
 
-    /// Notes whether the API server refuses the reader of the store. Who follows the store's events is woken: it is kept on disk.
+    /// Records whether the API server refuses the reader of the store. Wakes followers of the store's events, which keep it on
+    /// disk.
     pub(crate) fn set_refused(&self, refused: bool) {
         if self.trust.set_refused(refused) {
             self.end.send_modify(|_| {});
@@ -200,7 +201,7 @@ impl ResourceStore {
         self.peer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes who fills the store from now on.
+    /// Sets the source of the store.
     pub(crate) fn set_peer(&self, peer: Option<Arc<str>>) {
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
     }
@@ -233,7 +234,7 @@ impl ResourceStore {
         self.state.send_modify(|state| state.synced = true);
     }
 
-    /// Notes that the API server's history goes on from the objects. Who waits for objects that are not stale is woken.
+    /// Records that the API server's history continues from the objects. Wakes readers that wait for fresh objects.
     pub(super) fn confirm_history(&self, asked: Question) {
         self.trust.answer(asked);
         self.state.send_modify(|_| {});
@@ -244,10 +245,10 @@ impl ResourceStore {
         self.origin.store(FOREIGN, Ordering::Release);
     }
 
-    /// Notes the same because another cluster answers, since this change. Only a list that is asked for from now on is of that
-    /// cluster: one that is under way may be of the former one.
-    pub(crate) fn renounce(&self, change: u64) {
-        if self.trust.renounce(change) {
+    /// Records that the objects are not the API server's because another cluster answers, since this change. Only a list that
+    /// is requested from now on is of that cluster: one that is under way may be of the former one.
+    pub(crate) fn note_cluster_change(&self, change: u64) {
+        if self.trust.note_cluster_change(change) {
             self.set_foreign();
             self.trust.doubt(Doubt::Stale);
         }
@@ -258,10 +259,10 @@ impl ResourceStore {
         !self.is_followed() || self.trust.doubted().is_some()
     }
 
-    /// Notes that the objects were read anew, by a list that was sent after this change of the cluster. Who waits for objects that
-    /// are not stale is woken.
-    pub(crate) fn settle(&self, renounced: u64) {
-        self.trust.settle(renounced);
+    /// Records that the objects were listed again, by a request sent after this change of the cluster. Wakes readers that wait
+    /// for fresh objects.
+    pub(crate) fn settle(&self, cluster_change: u64) {
+        self.trust.settle(cluster_change);
         self.state.send_modify(|_| {});
     }
 
@@ -271,8 +272,8 @@ impl ResourceStore {
         let _ = self.origin.compare_exchange(FOLLOWED, PAUSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Applies a complete list. One of a newer version, with other objects, begins a new history: nobody knows what was created and deleted since the
-    /// version that the store had. Who follows the store compares what it has with the present objects.
+    /// Applies a complete list. One of a newer version, with other objects, begins a new history: creations and deletions since
+    /// the store's version are unknown. Followers of the store compare their state with the present objects.
     ///
     /// A list that is older than the store means that the cluster was restored from a backup.
     pub(crate) fn replace(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {

@@ -28,7 +28,7 @@ pub(super) struct Sources {
     before: usize,
     /// The index of the selected peer; `None`: the API server.
     active: Option<usize>,
-    /// The peer that was selected last, since the objects were read anew.
+    /// The peer that was selected last, since the objects were listed again.
     last: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ struct Peer {
 /// A peer whose objects differed from the API server's.
 struct Differed {
     at: Instant,
-    /// The version of the store when the peer was asked again. What is later, it has sent since.
+    /// The version of the store when the peer was asked again. It has sent later versions since.
     asked_again: Option<u64>,
 }
 
@@ -67,12 +67,12 @@ impl Sources {
         self.before = before;
     }
 
-    /// Selects the source of the next request, for a store of this version. Returns the node of the peer if it is one. `anew`: the
-    /// objects differed from the API server's, which is asked itself if it can be reached.
-    pub(super) fn select(&mut self, anew: bool, version: u64) -> Option<Arc<str>> {
+    /// Selects the source of the next request, for a store of this version. Returns the node of the peer if it is one.
+    /// `must_relist`: the objects differed from the API server's, which is the source if it can be reached.
+    pub(super) fn select(&mut self, must_relist: bool, version: u64) -> Option<Arc<str>> {
         let asked = match self.connectivity.is_failing() {
             true => self.peers.len(),
-            false if anew => 0,
+            false if must_relist => 0,
             false => self.before,
         };
         let now = Instant::now();
@@ -107,7 +107,7 @@ impl Sources {
         self.last.and_then(|index| self.peers.get(index)).is_some_and(|found| found.peer.is_distrusted())
     }
 
-    /// Notes that the objects were read anew.
+    /// Records that the objects were listed again.
     pub(super) fn settle(&mut self) {
         self.last = self.active;
     }

@@ -7,14 +7,14 @@ use tokio::sync::watch;
 
 use super::compare::Difference;
 
-/// Whether the objects of a store may be served, and whether they are to be read anew.
+/// Whether the objects of a store may be served, and whether they must be listed again.
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     /// The API server has answered 401 or 403, and nothing else since.
     refused: AtomicBool,
     doubt: watch::Sender<Option<Doubt>>,
     /// The last change of the cluster by which the objects turned out to be another one's.
-    renounced: AtomicU64,
+    cluster_change: AtomicU64,
     question: watch::Sender<Question>,
     /// By what a list has shown that the history of the objects had ended, until that is reported.
     ended: watch::Sender<Option<Difference>>,
@@ -26,9 +26,9 @@ pub(crate) enum Continuity {
     /// It was, and the connection has held since.
     #[default]
     Known,
-    /// A connection was lost, and there was one again at once. The API server's newest version tells.
+    /// A connection was lost, and there was one again at once. The API server's newest version decides.
     Lost,
-    /// The objects come from disk, or the API server was away. A list of names, uids and versions tells.
+    /// The objects come from disk, or the API server was away. A list of names, uids and versions decides.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ impl Question {
     }
 }
 
-/// Why the objects are to be read anew.
+/// Why the objects must be listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// The source is behind, or nothing is certain of it.
@@ -82,7 +82,7 @@ impl Trust {
         self.refused.load(Ordering::Acquire)
     }
 
-    /// Wants the objects to be read anew, all of them, from the API server.
+    /// Requests that all objects be listed again from the API server.
     pub(crate) fn doubt(&self, doubt: Doubt) {
         self.doubt.send_if_modified(|present| {
             let is_new = present.is_none();
@@ -91,14 +91,14 @@ impl Trust {
         });
     }
 
-    /// Notes that the objects are of another cluster since this change of it. Returns whether that is new.
-    pub(crate) fn renounce(&self, change: u64) -> bool {
-        self.renounced.fetch_max(change, Ordering::AcqRel) < change
+    /// Records that the objects are of another cluster since this change of it. Returns whether that is new.
+    pub(crate) fn note_cluster_change(&self, change: u64) -> bool {
+        self.cluster_change.fetch_max(change, Ordering::AcqRel) < change
     }
 
     /// The last such change.
-    pub(crate) fn renounced(&self) -> u64 {
-        self.renounced.load(Ordering::Acquire)
+    pub(crate) fn cluster_change(&self) -> u64 {
+        self.cluster_change.load(Ordering::Acquire)
     }
 
     /// The doubt that was not settled yet.
@@ -106,9 +106,9 @@ impl Trust {
         *self.doubt.borrow()
     }
 
-    /// Notes that the objects were read anew, by a request that was sent after this change of the cluster and before the next one.
-    pub(crate) fn settle(&self, renounced: u64) {
-        self.doubt.send_if_modified(|doubt| self.renounced() == renounced && doubt.take().is_some());
+    /// Records that the objects were listed again, by a request sent after this change of the cluster and before the next one.
+    pub(crate) fn settle(&self, cluster_change: u64) {
+        self.doubt.send_if_modified(|doubt| self.cluster_change() == cluster_change && doubt.take().is_some());
     }
 
     /// Notes why the history may be another one. What asks for more stays. Each connection that was lost is a question of its own:
@@ -130,7 +130,7 @@ impl Trust {
         });
     }
 
-    /// Tells each time that the history comes into question.
+    /// Returns a receiver that is notified each time the history comes into question.
     pub(crate) fn questions(&self) -> Questions {
         Questions(self.question.subscribe())
     }
@@ -172,7 +172,7 @@ impl Trust {
         }
     }
 
-    /// Resolves when the objects are to be read anew. Cancel safe.
+    /// Resolves when the objects must be listed again. Cancel safe.
     pub(crate) async fn until_doubted(&self) {
         // The sender lives as long as `self`.
         let _ = self.doubt.subscribe().wait_for(Option::is_some).await;
@@ -186,17 +186,17 @@ mod tests {
     #[test]
     fn a_list_settles_no_doubt_that_came_after_it_was_asked_for() {
         let trust = Trust::default();
-        let renounce = |change| {
-            let is_new = trust.renounce(change);
+        let note_cluster_change = |change| {
+            let is_new = trust.note_cluster_change(change);
             trust.doubt(Doubt::Stale);
             is_new
         };
-        assert!(renounce(1) && !renounce(1));
-        let asked = trust.renounced();
-        assert!(renounce(2));
+        assert!(note_cluster_change(1) && !note_cluster_change(1));
+        let asked = trust.cluster_change();
+        assert!(note_cluster_change(2));
         trust.settle(asked);
         assert_eq!(trust.doubted(), Some(Doubt::Stale));
-        trust.settle(trust.renounced());
+        trust.settle(trust.cluster_change());
         assert_eq!(trust.doubted(), None);
     }
 
@@ -204,12 +204,12 @@ mod tests {
     fn an_answer_settles_no_question_that_came_after_it_was_asked_for() {
         let trust = Trust::default();
         let mut questions = trust.questions();
-        let mut is_told = || questions.0.has_changed().unwrap() && questions.0.borrow_and_update().number > 0;
+        let mut is_notified = || questions.0.has_changed().unwrap() && questions.0.borrow_and_update().number > 0;
         trust.question(Continuity::Unknown);
-        assert!(is_told());
+        assert!(is_notified());
         let asked = trust.asked();
         trust.question(Continuity::Lost);
-        assert!(is_told(), "each lost connection is told of");
+        assert!(is_notified(), "each lost connection is a question");
         trust.answer(asked);
         assert_eq!(trust.continuity(), Continuity::Unknown);
         trust.answer(trust.asked());

@@ -1,4 +1,5 @@
-//! What the API server warns of with each answer for a resource, such as that it is deprecated. Whoever reads the store gets it, too.
+//! Warnings that the API server sends with each response for a resource, such as a deprecation. Readers of the store get them,
+//! too.
 
 use std::sync::Arc;
 

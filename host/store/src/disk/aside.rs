@@ -72,7 +72,7 @@ impl Aside {
         self.place("new")
     }
 
-    /// The files that were set aside and may fit. Only who knows the cluster may take one that was of another one.
+    /// The files that were set aside and may fit. One that was of another cluster may be taken only once the cluster is known.
     pub(super) fn candidates(&self, knows_cluster: bool) -> impl Iterator<Item = PathBuf> + '_ {
         let reasons = FITTING.into_iter().filter(move |reason| knows_cluster || *reason != CLUSTER);
         reasons.map(|reason| self.place(reason)).filter(|path| path.is_file())

@@ -174,8 +174,8 @@ impl DiskCache {
         .await;
     }
 
-    /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored. The beginning of
-    /// the name says whom the value serves, and with that what gives way to what: `client/OWNER/`, `document/`, `node/`,
+    /// Stores a value until it expires. Confidential ones are encrypted; without a key they are not stored. The prefix of
+    /// the name is the class of the value, and decides which values are evicted first: `client/OWNER/`, `document/`, `node/`,
     /// and anything else is the daemon's own. A value is dropped where too many bytes wait for a disk that cannot be written.
     pub async fn put(self: &Arc<Self>, name: &str, value: CachedValue, confidential: bool) {
         if self.put_later(name, value, confidential) {
@@ -183,8 +183,8 @@ impl DiskCache {
         }
     }
 
-    /// The same, without waiting: values of one name are written in the order of the calls. Returns whether so much waits
-    /// that the caller may as well wait for a commit.
+    /// Stores a value as [`Self::put`] does, without waiting: values of one name are written in the order of the calls. Returns
+    /// whether so much waits that the caller may as well wait for a commit.
     pub fn put_later(&self, name: &str, value: CachedValue, confidential: bool) -> bool {
         value.bytes.len() <= MAX_VALUE && self.set(name, Some(PendingValue { value, confidential }))
     }
@@ -206,7 +206,7 @@ impl DiskCache {
         self.read(name).await.ok().flatten()
     }
 
-    /// The same, for those to whom it makes a difference whether there is no value, or nothing can be read.
+    /// Reads a value, and distinguishes a missing one from an unusable file.
     ///
     /// # Errors
     /// The file cannot be used at present. The reason was reported.
@@ -322,7 +322,7 @@ impl DiskCache {
         beside: impl Fn(&Reading) -> Option<T> + Clone + Send + 'static,
         operation: impl Fn(&mut DiskState) -> Option<T> + Clone + Send + 'static,
     ) -> Option<T> {
-        // What the API server has, too, need not wait for a disk that hangs.
+        // Content that the API server has, too, need not wait for a disk that hangs.
         let is_online = self.connectivity.as_ref().is_some_and(Connectivity::is_working);
         if is_online && self.hangs.load(Ordering::Relaxed) && self.reader.available_permits() == 0 {
             return None;
@@ -352,7 +352,7 @@ impl DiskCache {
             if let Some(read) = self.read_on_thread(read).await? {
                 return read;
             }
-            // What is not found then is found once the file is verified, or opened to be written, which is for one that writes.
+            // A missing value may be found once the file is verified or opened for writing, which only a writer does.
             tokio::select! {
                 biased;
                 _ = verified.changed() => {}
@@ -397,7 +397,7 @@ impl DiskCache {
     fn with_state<T>(&self, state: &mut DiskState, operation: impl FnOnce(&mut DiskState) -> T) -> T {
         let result = operation(state);
         self.reading.on_disk.update(state);
-        self.tell_foreign(state);
+        self.report_foreign(state);
         result
     }
 

@@ -15,7 +15,7 @@ pub(super) enum ClusterCheck {
     /// The API server has given no answer to the first request.
     Unreachable,
     Same,
-    /// What was restored before is of another cluster.
+    /// Stores that were restored before are of another cluster.
     Other,
 }
 
@@ -27,35 +27,35 @@ impl DiskCache {
         let answered = uid.clone();
         let exchanged = self.read_on_thread(move |cache| cache.reading.confirm_cluster(&answered)).await;
         let is_exchanged = exchanged.unwrap_or_default();
-        let told = uid.clone();
-        let change = self.cluster_watch.told() + 1;
+        let reported = uid.clone();
+        let change = self.cluster_watch.changes_from_server() + 1;
         let confirmed = self.blocking(move |state, requests| {
             // Before the next commit, which writes to the present cluster's file.
-            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.renounce(change));
+            requests.iter().filter(|_| is_exchanged).for_each(|request| request.store.note_cluster_change(change));
             state.confirm_cluster(uid);
             state.foreign > 0
         });
         let is_foreign = confirmed.await.unwrap_or_default();
         self.cluster.send_replace(if is_foreign { ClusterCheck::Other } else { ClusterCheck::Same });
-        self.cluster_watch.confirm(&told);
+        self.cluster_watch.confirm(&reported);
         self.wake.notify_one();
     }
 
-    /// Tells whoever has something of a file that turned out to be of another cluster. One that could only be read, or not even
-    /// that, is compared when it is opened at last, whoever opens it.
-    pub(super) fn tell_foreign(&self, state: &DiskState) {
+    /// Notifies readers of a file that turned out to be of another cluster. A file that could not be opened for writing is
+    /// compared when it is opened at last, on any path.
+    pub(super) fn report_foreign(&self, state: &DiskState) {
         if self.cluster_watch.found_on_disk(state.foreign) {
             self.cluster.send_replace(ClusterCheck::Other);
         }
     }
 
-    /// Tells which cluster answers.
+    /// Returns the watch of the cluster that answers.
     #[must_use]
     pub fn cluster_watch(&self) -> Arc<ClusterWatch> {
         self.cluster_watch.clone()
     }
 
-    /// Notes that the API server does not tell the identity of the cluster for now, which is what the cache is for.
+    /// Records that the identity of the cluster is unavailable for now. The cache is for such outages.
     pub fn cluster_unreachable(&self) {
         self.cluster.send_if_modified(|check| {
             let first = *check == ClusterCheck::Unknown;
@@ -87,10 +87,10 @@ impl DiskState {
     /// Sets the file aside if it is of another cluster than this one.
     pub(super) fn confirm_cluster(&mut self, uid: String) {
         // A file that is opened from now on is compared when it is opened.
-        let told = self.confirmed.replace(uid.clone());
-        let is_first = told.is_none_or(|told| told == uid);
+        let before = self.confirmed.replace(uid.clone());
+        let is_first = before.is_none_or(|before| before == uid);
         let known = self.with_database(|state, _| Ok(state.cluster.clone()));
-        // What was restored came from the file that was open before.
+        // Restored stores came from the file that was open before.
         let known = known.unwrap_or_else(|| self.cluster.clone());
         if let Some(known) = known.filter(|known| *known != uid) {
             self.note_foreign(&known);

@@ -19,7 +19,7 @@ use crate::cache::ResourceStore;
 /// How often expired values are removed.
 pub(super) const SWEEP: Duration = Duration::from_secs(60);
 
-/// How often the file is written anew at most because it is not at its path.
+/// The minimum time between two rewrites of a file that is not at its path.
 const REWRITE: Duration = Duration::from_secs(60);
 
 /// A store that is kept on disk.
@@ -81,7 +81,7 @@ impl DiskState {
         due.unwrap_or_else(|| self.retry_at())
     }
 
-    /// Writes the file anew if it was deleted or replaced while it is open: commits would go to a file that no start finds.
+    /// Rewrites the file if it was deleted or replaced while it is open: commits would go to a file that no start finds.
     fn keep_file(&mut self, database: &mut Database) {
         let recently = self.rewritten.is_some_and(|at| at.elapsed() < REWRITE);
         if recently || !database.is_moved_from(&self.config.path) {
@@ -90,7 +90,7 @@ impl DiskState {
         self.rewritten = Some(Instant::now());
         let (file, error) = (self.config.file_name(), DiskError::Moved);
         self.metrics.error(error.reason());
-        tracing::warn!(file, %error, "watch cache on disk is written anew in full");
+        tracing::warn!(file, %error, "watch cache on disk is rewritten in full");
         match recovery::rewrite(&self.config, &self.metrics, self.confirmed.as_deref(), database) {
             Ok(rewritten) => {
                 self.reading.read_from(&rewritten);
@@ -119,7 +119,7 @@ impl DiskState {
         let (mut pending, mut next) = (Vec::new(), None);
         let mut names = HashSet::new();
         for PersistRequest { name, store, confidentiality } in requests {
-            // What was restored from another cluster's file never goes back to disk.
+            // Stores restored from another cluster's file never go back to disk.
             let is_foreign = store.may_be_foreign() || (self.foreign > 0 && store.is_stale());
             let unusable = !store.state().borrow().synced || is_foreign;
             // One that is closed and opened again is registered twice for a moment.
@@ -197,7 +197,7 @@ impl DiskState {
                         put(batch, name, value.seal(name, key)?)?;
                     }
                     (Some(value), Err(_)) if !value.confidential => put(batch, name, value.seal(name, None)?)?,
-                    // What the key has encrypted stays for its return, as that of stores.
+                    // Values that the key has encrypted stay for its return, as those of stores.
                     (Some(_), Err(_)) => {}
                 }
             }

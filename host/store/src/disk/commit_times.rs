@@ -109,7 +109,7 @@ mod tests {
         let shown = times.condition("/cache", INTERVAL).unwrap();
         assert!(shown.name == "slow-disk" && shown.text.contains("500ms, the last one 21.0 s"), "{shown:?}");
         times.begin();
-        assert!(times.condition("/cache", INTERVAL).is_some(), "the one that has just begun tells nothing");
+        assert!(times.condition("/cache", INTERVAL).is_some(), "the one that has just begun does not count");
         times.end(INTERVAL);
         assert!(times.condition("/cache", INTERVAL).is_none());
     }

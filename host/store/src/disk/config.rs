@@ -69,7 +69,7 @@ pub struct DiskConfig {
     pub commit_bytes: u64,
     /// How often a resourceVersion that moves without a change of an object is committed.
     pub bookmark_interval: Duration,
-    /// How long a restore waits for the identity of the cluster. An unreachable API server cannot tell it.
+    /// How long a restore waits for the identity of the cluster. An unreachable API server cannot report it.
     pub identity_wait: Duration,
     /// Whether an API server can be reached: during an outage, only what was added since gives way.
     pub connectivity: Option<Connectivity>,
@@ -288,6 +288,7 @@ impl std::fmt::Display for StoreName {
 pub enum Confidentiality {
     /// Objects that every node may read. They are compressed.
     Plain,
-    /// Secrets and tokens. They are encrypted, and not compressed: the size of compressed data tells about its content.
+    /// Secrets and tokens. They are encrypted, and not compressed: the size of compressed data reveals something about its
+    /// content.
     Encrypted,
 }

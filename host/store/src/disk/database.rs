@@ -281,7 +281,7 @@ fn piece_len(rest: usize) -> usize {
 
 /// Runs an operation of redb. A panic becomes an error.
 fn guarded<T>(operation: impl FnOnce() -> Result<T, DiskError>) -> Result<T, DiskError> {
-    // What the operation changed is discarded: the caller closes the database after this error.
+    // The changes of the operation are discarded: the caller closes the database after this error.
     catch_unwind(AssertUnwindSafe(operation)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");

@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
-    /// The bytes on disk are not those that were written. What is whole is taken over.
+    /// The bytes on disk are not those that were written. Undamaged parts are recovered.
     #[error("damaged: {0}")]
     Damaged(String),
     /// Another release of Weir wrote the file. It is set aside.
@@ -18,7 +18,7 @@ pub enum DiskError {
     /// The file is of another cluster. It is set aside.
     #[error("it belongs to the cluster whose namespace kube-system has the uid {0:?}")]
     OtherCluster(String),
-    /// The file was deleted or replaced while it was open. What is in its place is set aside.
+    /// The file was deleted or replaced while it was open. A file in its place is set aside.
     #[error("it was deleted or replaced while it was in use")]
     Moved,
     /// The encryption key is missing, unusable or another one. The encrypted stores stay until others are written.
@@ -70,7 +70,7 @@ impl DiskError {
         matches!(self, Self::OtherNode(_) | Self::OtherCluster(_) | Self::Format(_))
     }
 
-    /// Whether the file may be read although it cannot be written. What another process writes changes while it is read.
+    /// Whether the file may be read although it cannot be written. A file that another process writes changes while it is read.
     pub(super) fn may_be_read(&self) -> bool {
         matches!(self, Self::Full | Self::ReadOnly(_) | Self::Io(_))
     }

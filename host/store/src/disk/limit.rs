@@ -1,6 +1,6 @@
 //! Keeps the cache on disk within its size: evicts stores, values, and free pages.
 //!
-//! Each store counts with its row, so that empty ones give way, too. What serves node components goes last.
+//! Each store counts with its row, so that empty ones give way, too. Content of node components is evicted last.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -126,7 +126,7 @@ impl DiskState {
         Ok(())
     }
 
-    /// Takes the values that came since the last commit, and tells those that come from now on what is on disk.
+    /// Takes the values that came since the last commit. Later ones know from now on what is on disk.
     fn gather_waiting(&self, index: &ValueIndex, writing: &WaitingValues) -> WaitingValues {
         let mut waiting = lock(&self.reading.waiting);
         waiting.note_names(index.names(), writing);
@@ -161,7 +161,7 @@ impl DiskState {
             self.swept = Some(Instant::now());
             // A clock that is ahead must not cost what is valid again once it is set.
             let now = clock::agreed().unwrap_or(SystemTime::UNIX_EPOCH);
-            // Nobody gives permissions without an API server, and after an outage only who asks again gets them again.
+            // Permissions come from the API server alone, and after an outage only with the next request of their client.
             let is_settled = self.online_since.is_some_and(|since| since.elapsed() > SETTLED);
             gone.extend(index.take_expired(now, is_settled));
         }

@@ -1,4 +1,4 @@
-//! A storage that is only read. What redb writes, to mend a file that was not closed or within a transaction, stays in memory.
+//! A read-only storage. redb's writes, to repair a file that was not closed or within a transaction, stay in memory.
 
 use std::collections::HashMap;
 use std::io;

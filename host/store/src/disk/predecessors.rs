@@ -45,7 +45,7 @@ pub(super) fn pending(config: &DiskConfig, own: Option<&Database>) -> Vec<Predec
     pending.collect()
 }
 
-/// Whether a file tells nothing of a cluster.
+/// Whether a file has no content of a cluster.
 fn has_nothing(database: &Database) -> bool {
     database.stores().is_ok_and(|stores| stores.is_empty()) && database.values(0).is_ok_and(|values| values.is_empty())
 }
@@ -53,7 +53,7 @@ fn has_nothing(database: &Database) -> bool {
 /// Copies what the open file lacks into it.
 ///
 /// # Errors
-/// The open file cannot be written, and is closed. What cannot be read of another one is reported, and left.
+/// The open file cannot be written, and is closed. Unreadable parts of another one are reported and left.
 pub(super) fn take_over(
     opened: Opened,
     config: &DiskConfig,
@@ -148,7 +148,7 @@ impl Predecessor {
         begun.map_err(CopyError::Write)?;
         if self.is_first {
             copy_values(former, own)?;
-            // What is removed or replaced from now on must not come back.
+            // Values that are removed or replaced from now on must not come back.
             let copied = own.write(|batch| batch.put_meta(&place(&self.config.path), VALUES));
             copied.map_err(CopyError::Write)?;
         }

@@ -2,7 +2,7 @@
 //! large file is verified.
 //!
 //! While the file is verified, it is read as it is: each store and value is sealed, so that what is read is what was written, or
-//! counts as not read. What is not found then is looked for again once the file is verified.
+//! counts as not read. A missing value is looked for again once the file is verified.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

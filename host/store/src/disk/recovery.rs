@@ -1,7 +1,7 @@
 //! Opens the database file, and another one in place of one that does not fit.
 //!
-//! What does not fit is set aside, and used again when it fits. From a damaged file the stores that are whole are taken over;
-//! nothing else of it is.
+//! Files that do not fit are set aside, and used again when they fit. From a damaged file the stores that are whole are taken
+//! over; nothing else of it is.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub(super) fn open(
     if is_unused(&database)?
         && let Some(back) = fitting(config, metrics, cluster)
     {
-        // Whoever created the file came no further.
+        // The process that created the file wrote no content.
         database.close();
         std::fs::rename(&back, &config.path)?;
         tracing::info!(file = %back.display(), "a watch cache that was set aside fits, and is used again");
@@ -185,7 +185,7 @@ fn fitting(config: &DiskConfig, metrics: &Arc<DiskMetrics>, cluster: Option<&str
     Aside::of(&config.path).candidates(cluster.is_some()).find(fits)
 }
 
-/// Whether a file has nothing that an API server has told: no objects, and no values but the daemon's own.
+/// Whether a file has nothing from an API server: no objects, and no values but the daemon's own.
 fn is_empty(config: &DiskConfig, metrics: &Arc<DiskMetrics>) -> bool {
     let is_own = |(name, _, _): &(String, u64, Vec<u8>)| ValueClass::of(name) == ValueClass::Own;
     let is_empty = |database: &Database| {
@@ -195,7 +195,7 @@ fn is_empty(config: &DiskConfig, metrics: &Arc<DiskMetrics>) -> bool {
     peek(config, metrics, is_empty).unwrap_or(false)
 }
 
-/// Looks into a file that is not in use. What is looked at is verified, and nothing else of it.
+/// Looks into a file that is not in use. Only the parts that are read are verified.
 fn peek<T>(config: &DiskConfig, metrics: &Arc<DiskMetrics>, look: impl FnOnce(&Database) -> T) -> Result<T, DiskError> {
     let database = Database::open(open_storage(&*config.readable)?, metrics.clone(), false)?;
     let seen = look(&database);
@@ -247,7 +247,7 @@ pub(super) fn replace(
     Ok(opened)
 }
 
-/// Writes the open file, which is not at its path any more, anew in full. What is in its place is set aside.
+/// Rewrites the open file, which is not at its path any more, in full. A file in its place is set aside.
 pub(super) fn rewrite(
     config: &DiskConfig,
     metrics: &Arc<DiskMetrics>,

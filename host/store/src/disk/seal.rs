@@ -1,4 +1,4 @@
-//! Seals what is written to disk: with a digest, compressed, or encrypted. What was changed since is not unsealed.
+//! Seals what is written to disk: with a digest, compressed, or encrypted. Changed content is not unsealed.
 //!
 //! Each blob is bound to its place (store, sequence number, key): a blob that appears elsewhere does not unseal.
 
@@ -30,7 +30,7 @@ const MAX_BLOB: usize = 64 << 20;
 pub(super) struct CacheKey {
     key: LessSafeKey,
     random: SystemRandom,
-    /// Distinguishes keys, and tells nothing about this one.
+    /// Distinguishes keys, and reveals nothing about this one.
     pub(super) id: String,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct DiskState {
     pub(super) index: Option<ValueIndex>,
     /// The stores that did not fit, with the bytes that they had.
     pub(super) too_large: HashMap<StoreName, u64>,
-    /// The uid of the cluster that the file is of, if the file tells it.
+    /// The uid of the cluster that the file is of, if the file has it.
     pub(super) cluster: Option<String>,
     /// The uid of the cluster that the daemon talks to, once known.
     pub(super) confirmed: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct DiskState {
     pub(super) compacted: Option<Instant>,
     /// Whether that failed: the next attempt is not urgent.
     pub(super) compaction_failed: bool,
-    /// When the file was written anew because it was not at its path any more.
+    /// When the file was rewritten because it was not at its path any more.
     pub(super) rewritten: Option<Instant>,
     /// How long the daemon had been ready when that was counted last for the files that are set aside.
     pub(super) tended: Option<Duration>,
@@ -151,7 +151,7 @@ impl DiskState {
         }
     }
 
-    /// Opens the file. What another node, cluster or release wrote is set aside, and so is a damaged file. One that cannot be
+    /// Opens the file. A file of another node, cluster or release is set aside, and so is a damaged one. One that cannot be
     /// written is read.
     fn reopen(&mut self) -> Option<Database> {
         self.is_read_only = false;
@@ -166,7 +166,7 @@ impl DiskState {
             Some(error) => Err(error),
             None => {
                 let is_verified = self.verify_first();
-                // Also one that does not fit: another process may use it, which this alone tells.
+                // Also one that does not fit: another process may use it, and only opening it shows that.
                 let opened = recovery::open(&self.config, &self.metrics, cluster.as_deref(), is_verified);
                 opened.inspect_err(|error| {
                     if let DiskError::OtherCluster(cluster) = error {
@@ -271,7 +271,7 @@ impl DiskState {
         self.failures += 1;
         self.may_be_read = error.may_be_read();
         self.retry_at = Some(Instant::now() + delay);
-        // What shows while it is only read, another process may be writing.
+        // In a file that is only read, apparent damage may be another process writing.
         self.damage = (!error.is_temporary() && !self.is_read_only).then_some(error);
     }
 
@@ -301,8 +301,8 @@ impl DiskState {
         }
     }
 
-    /// Reads a store. What is damaged is reported and dropped, alone if possible. What another key has encrypted is reported, and
-    /// stays until something else is written in its place: the key may come back.
+    /// Reads a store. Damaged parts are reported and dropped, alone if possible. Parts encrypted with another key are reported,
+    /// and stays until something else is written in its place: the key may come back.
     pub(super) fn load(&mut self, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
         if let Some(open) = self.open.get(name) {
             return Some(open.snapshot());
@@ -368,17 +368,17 @@ impl DiskState {
         Ok(Persisted::empty(new_id()?, row))
     }
 
-    /// Sets everything on disk aside, because it is of another cluster. `keeps_told`: what the API server has told since the start
-    /// waits on, it is of the present one.
-    pub(super) fn set_aside(&mut self, error: DiskError, keeps_told: bool) {
+    /// Sets everything on disk aside, because it is of another cluster. `keeps_reported`: waiting values that the API server
+    /// sent since the start are kept, because they are of the present one.
+    pub(super) fn set_aside(&mut self, error: DiskError, keeps_reported: bool) {
         self.report(&self.config.file_name(), &error);
         if let Some(database) = self.database.take() {
             database.close();
         }
         self.forget_content();
         for values in [&self.reading.writing, &self.reading.waiting] {
-            match keeps_told {
-                true => lock(values).retain_told(),
+            match keeps_reported {
+                true => lock(values).retain_reported(),
                 false => lock(values).clear(),
             }
         }

@@ -38,7 +38,7 @@ impl OpenedStorage {
         Ok(Self { backend, file: Some((metadata.dev(), metadata.ino())) })
     }
 
-    /// Whether another file is at the path, or none. A path that cannot be looked at tells nothing.
+    /// Whether another file is at the path, or none. A path that cannot be read counts as unchanged.
     pub(super) fn is_moved_from(&self, path: &Path) -> bool {
         let Some(file) = self.file else { return false };
         match std::fs::symlink_metadata(path) {
@@ -60,8 +60,8 @@ impl OpenedStorage {
     }
 }
 
-/// Reads a storage beside the one that may write to it. To redb, which reads a file that was not closed only where it finds a
-/// living writer, it says that there is one: whoever verifies the file.
+/// Reads a storage beside the one that may write to it. redb reads a file that was not closed only if a
+/// writer is alive. This storage pretends that there is one, to verify the file.
 #[derive(Debug)]
 pub(super) struct UnlockedStorage {
     inner: Arc<dyn StorageBackend>,

@@ -1,4 +1,4 @@
-//! Whom a value on disk serves: the beginning of its name says it. This decides what gives way to what.
+//! The class of a value on disk, by the prefix of its name. It decides which values are evicted first.
 
 /// In the order in which values give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,8 +33,8 @@ impl ValueClass {
     }
 }
 
-/// Whether a value is what the API server has said of the credential of a node component. Whoever sends a token chooses the
-/// name of one.
+/// Whether a value is a permission that the API server granted to the credential of a node component. The sender of a token
+/// chooses the name of one.
 pub(super) fn is_node_permission(name: &str) -> bool {
     name.strip_prefix("node/").is_some_and(|rest| ValueClass::of(rest) == ValueClass::Grants)
 }

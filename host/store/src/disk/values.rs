@@ -59,7 +59,7 @@ pub(super) fn is_confidential(blob: &[u8]) -> bool {
     blob.first() == Some(&1)
 }
 
-/// When the value of a blob expires, as far as an unverified header tells it.
+/// When the value of a blob expires, according to an unverified header.
 pub(super) fn expiry(blob: &[u8]) -> Option<SystemTime> {
     let (_, rest) = blob.split_first()?;
     let (seconds, _) = rest.split_first_chunk()?;
@@ -103,7 +103,7 @@ impl DiskState {
             Ok(value) => Some(Some(value)),
             Err(error) => {
                 self.report("values", &error);
-                // The key may come back. With another one it cannot be told from damage, and it expires.
+                // The key may come back. With another one it looks like damage, and it expires.
                 if confidentiality == Confidentiality::Plain {
                     lock(&self.reading.writing).insert(name.to_owned(), None);
                 }

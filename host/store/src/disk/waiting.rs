@@ -144,7 +144,7 @@ impl WaitingValues {
     }
 
     /// Drops what the daemon keeps for itself, which may be of an earlier process.
-    pub(super) fn retain_told(&mut self) {
+    pub(super) fn retain_reported(&mut self) {
         self.names_of(|name| ValueClass::of(name) == ValueClass::Own).iter().for_each(|name| self.remove(name));
     }
 

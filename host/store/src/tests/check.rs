@@ -33,7 +33,7 @@ fn collection(path: &str) -> Collection {
 /// Starts a store of the collection, which reads from the peer first if there is one.
 fn checked(api: impl Into<Arc<ApiServer>>, collection: Collection, peer: Option<&PeerClient>) -> Checked {
     let api = api.into();
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), delegated: None };
     let resource = collection.resource.clone();
     let order = PeerOrder { peers: peer.cloned().into_iter().collect(), before: 1 };
     // A peer that was left is back soon.

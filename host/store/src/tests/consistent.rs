@@ -23,7 +23,7 @@ async fn a_version_of_other_resources_is_reached_by_one_list_of_metadata() {
     let requests = api.requests();
     assert_eq!(requests.iter().filter(|request| is_metadata(request)).count(), 1, "{requests:?}");
     assert!(requests.iter().all(|request| !request.query.contains("watch=")), "the watch goes on: {requests:?}");
-    // What is there is not asked for.
+    // Present objects are not requested.
     store.want(version);
     within(store.newest_version()).await.unwrap();
     assert_eq!(api.requests().iter().filter(|request| is_metadata(request)).count(), 1);

@@ -29,7 +29,7 @@ fn collection(path: &str) -> Collection {
 }
 
 fn reflect(api: ApiServer, path: &str, timing: ReflectorTiming, uplink: Option<UplinkLimit>) -> Reflected {
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), delegated: None };
     let reflector = ResourceReflector::new(client, collection(path), timing).with_uplink_limit(uplink);
     let (store, tasks) = (reflector.store(), Tasks::default());
     tasks.spawn_until_stop(reflector.check(CheckConfig::default(), String::new()).run());
@@ -181,7 +181,7 @@ async fn a_peer_that_lacks_what_a_client_waits_for_is_left() {
     let upstream = Upstream::new(&UpstreamConfig::new(kube::Config::new(peer.url().parse().unwrap())), Arc::default());
     let peers = PeerOrder { peers: vec![PeerClient::new("edge-b", Arc::new(upstream.unwrap()))], before: 1 };
     let timing = ReflectorTiming { first_bookmark: Duration::from_secs(1), ..TIMING };
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), delegated: None };
     let reflector = ResourceReflector::new(client, collection("/api/v1/services"), timing).with_peers(peers);
     let (store, tasks) = (reflector.store(), Tasks::default());
     tasks.spawn_until_stop(reflector.run());
@@ -311,7 +311,7 @@ async fn a_version_that_may_never_exist_costs_one_short_watch() {
 
 const NODE_POOLS: &str = "/apis/apps.openyurt.io/v1beta1/nodepools";
 
-/// An API server whose lists never end: only who counts before the end of a page gives one up.
+/// An API server whose lists never end: only a reader that counts before the end of a page gives one up.
 async fn endless_lists() -> ApiServer {
     let api = ApiServer::builder().start().await.unwrap();
     api.on_request(|request| match request.path.as_str() {
@@ -347,7 +347,7 @@ async fn a_list_ends_where_its_reader_has_no_room_left() {
     let store = reflected.store.clone();
     reflected.store.room().limit(move |bytes| {
         seen.send_modify(|seen| *seen = bytes.max(*seen));
-        // What has arrived is what the store reports.
+        // The store reports the events that have arrived.
         store.status().arriving as u64 == bytes && bytes <= 1 << 20
     });
     let mut state = reflected.store.state();

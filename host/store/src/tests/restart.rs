@@ -78,7 +78,7 @@ async fn when_the_api_server_returns_lookups_follow_it_without_a_list() {
         }
     })
     .await;
-    // Names, uids and versions tell that the history goes on.
+    // Names, uids and versions show that the history continues.
     within(async {
         while reflectors.status().iter().any(|status| status.stale) {
             tokio::time::sleep(Duration::from_millis(20)).await;

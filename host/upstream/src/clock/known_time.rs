@@ -1,9 +1,9 @@
-//! Which of the times that Weir is told it believes. No I/O, and time is injected.
+//! Decides which of the times that API servers report Weir accepts. No I/O, and time is injected.
 //!
-//! Only Weir's own probes tell a time here (`upstream/time.rs`). What they tell counts at once if nothing speaks against it: the
-//! server's certificate on that very connection is valid at that time, and it is not before what was known. Then any jump is
-//! taken, because a machine without a clock starts in 1970. Anything else needs a second witness: another server, the same one
-//! minutes later, or the machine's own clock.
+//! Times come from Weir's own probes alone (`upstream/time.rs`). A time is accepted at once if the server's certificate on the
+//! same connection is valid then, and if it is not before the known time. It may jump by any amount, because a machine without
+//! a clock starts in 1970. Any other time needs a second witness: another server, the same one minutes later, or the machine's
+//! clock.
 //!
 //! Memory: one entry for each API server.
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 const TOLERANCE: Duration = Duration::from_secs(30);
 /// How far apart two answers of one server are that count as two.
 pub(super) const APART: Duration = Duration::from_secs(120);
-/// How often a server is asked that nobody contradicts.
+/// The interval of requests while all servers agree.
 const INTERVAL: Duration = Duration::from_secs(600);
-/// How soon again, as long as none has told a time.
+/// The interval of requests until a server reports a time.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// What Weir knows of the time of day.
@@ -24,9 +24,9 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(super) struct KnownTime {
     /// Of a former process.
     restored: Option<Running>,
-    told: Option<Believed>,
-    /// What servers tell that is not believed yet.
-    claims: Vec<Claim>,
+    reported: Option<AcceptedTime>,
+    /// Reported times that are not accepted yet.
+    pending: Vec<PendingTime>,
     asked: Option<Instant>,
 }
 
@@ -45,9 +45,9 @@ struct Running {
 }
 
 #[derive(Debug)]
-struct Believed {
+struct AcceptedTime {
     time: Running,
-    /// Who has told it first, and when.
+    /// The server that reported it first, and when.
     server: Arc<str>,
     since: Instant,
     /// Whether a second witness agrees.
@@ -55,22 +55,22 @@ struct Believed {
 }
 
 #[derive(Debug)]
-struct Claim {
+struct PendingTime {
     time: Running,
     server: Arc<str>,
 }
 
-/// What became of a time that a server has told.
+/// The result of a time that a server reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// It is what was known.
-    Same,
-    /// It counts from now on.
-    Believed,
+pub(crate) enum TimeReport {
+    /// It is the known time.
+    Known,
+    /// It is accepted.
+    Accepted,
     /// It waits for a second witness.
-    Claimed,
-    /// The same, and was told before.
-    ClaimedAgain,
+    Pending,
+    /// It waits for a second witness, and this server has reported it before.
+    PendingAgain,
 }
 
 impl KnownTime {
@@ -79,26 +79,26 @@ impl KnownTime {
         self.restored.get_or_insert(Running { time, at: now.instant });
     }
 
-    /// The time that is known: told, or else of a former process.
+    /// Returns the known time: a reported one, or else that of a former process.
     pub(super) fn time(&self, now: Moment) -> Option<SystemTime> {
-        self.told.as_ref().map(|told| told.time).or(self.restored).map(|time| time.now(now))
+        self.reported.as_ref().map(|reported| reported.time).or(self.restored).map(|time| time.now(now))
     }
 
-    /// The time that a server has told.
-    pub(super) fn told(&self, now: Moment) -> Option<SystemTime> {
-        self.told.as_ref().map(|told| told.time.now(now))
+    /// Returns the accepted time of a server.
+    pub(super) fn reported(&self, now: Moment) -> Option<SystemTime> {
+        self.reported.as_ref().map(|reported| reported.time.now(now))
     }
 
-    /// The same, if a second witness agrees.
+    /// Returns the accepted time of a server if a second witness agrees.
     pub(super) fn agreed(&self, now: Moment) -> Option<SystemTime> {
-        self.told.as_ref().filter(|told| told.is_agreed).map(|told| told.time.now(now))
+        self.reported.as_ref().filter(|reported| reported.is_agreed).map(|reported| reported.time.now(now))
     }
 
     /// Whether a server is to be asked now. The caller asks one.
     pub(super) fn is_due(&mut self, now: Moment) -> bool {
-        let interval = match &self.told {
-            None if self.claims.is_empty() => RETRY,
-            Some(told) if told.is_agreed && self.claims.is_empty() => INTERVAL,
+        let interval = match &self.reported {
+            None if self.pending.is_empty() => RETRY,
+            Some(reported) if reported.is_agreed && self.pending.is_empty() => INTERVAL,
             _ => APART,
         };
         let is_due = self.asked.is_none_or(|asked| now.since(asked) >= interval);
@@ -108,38 +108,44 @@ impl KnownTime {
         is_due
     }
 
-    /// Whether it matters that a certificate is valid at a time: nobody else speaks for it.
+    /// Whether only a certificate that is valid at a time can confirm it.
     pub(super) fn needs_certificate(&self, time: SystemTime, now: Moment) -> bool {
-        let is_known = self.told(now).is_some_and(|told| agree(told, time));
+        let is_known = self.reported(now).is_some_and(|known| agree(known, time));
         !is_known && self.is_not_before(time, now) && !agree(now.machine, time)
     }
 
-    /// Hears a time of a server. `is_certified`: its certificate is valid then.
-    pub(super) fn hear(&mut self, time: SystemTime, server: &Arc<str>, is_certified: bool, now: Moment) -> Heard {
+    /// Takes a time that a server reported. `is_certified`: its certificate is valid then.
+    pub(super) fn report(
+        &mut self,
+        time: SystemTime,
+        server: &Arc<str>,
+        is_certified: bool,
+        now: Moment,
+    ) -> TimeReport {
         let running = Running { time, at: now.instant };
-        if let Some(told) = self.told.as_mut().filter(|told| agree(told.time.now(now), time)) {
-            told.is_agreed |= told.server != *server || now.since(told.since) >= APART || agree(now.machine, time);
-            told.time = running;
-            self.claims.retain(|claim| claim.server != *server);
-            return Heard::Same;
+        if let Some(known) = self.reported.as_mut().filter(|known| agree(known.time.now(now), time)) {
+            known.is_agreed |= known.server != *server || now.since(known.since) >= APART || agree(now.machine, time);
+            known.time = running;
+            self.pending.retain(|entry| entry.server != *server);
+            return TimeReport::Known;
         }
         let is_not_before = self.is_not_before(time, now);
-        let is_second = self.claims.iter().any(|claim| {
-            let is_other = claim.server != *server || now.since(claim.time.at) >= APART;
-            is_other && agree(claim.time.now(now), time)
+        let is_second = self.pending.iter().any(|entry| {
+            let is_other = entry.server != *server || now.since(entry.time.at) >= APART;
+            is_other && agree(entry.time.now(now), time)
         });
         let is_agreed = is_second || (is_not_before && agree(now.machine, time));
         if is_agreed || (is_certified && is_not_before) {
-            self.claims.clear();
-            self.told = Some(Believed { time: running, server: server.clone(), since: now.instant, is_agreed });
-            return Heard::Believed;
+            self.pending.clear();
+            self.reported = Some(AcceptedTime { time: running, server: server.clone(), since: now.instant, is_agreed });
+            return TimeReport::Accepted;
         }
-        if self.claims.iter().any(|claim| claim.server == *server && agree(claim.time.now(now), time)) {
-            return Heard::ClaimedAgain;
+        if self.pending.iter().any(|entry| entry.server == *server && agree(entry.time.now(now), time)) {
+            return TimeReport::PendingAgain;
         }
-        self.claims.retain(|claim| claim.server != *server);
-        self.claims.push(Claim { time: running, server: server.clone() });
-        Heard::Claimed
+        self.pending.retain(|entry| entry.server != *server);
+        self.pending.push(PendingTime { time: running, server: server.clone() });
+        TimeReport::Pending
     }
 
     fn is_not_before(&self, time: SystemTime, now: Moment) -> bool {
@@ -159,7 +165,7 @@ impl Moment {
     }
 }
 
-/// Whether two times are the same, as far as servers can tell.
+/// Whether two times agree within the precision of a `Date` header.
 pub(super) fn agree(one: SystemTime, other: SystemTime) -> bool {
     one.duration_since(other).unwrap_or_else(|error| error.duration()) <= TOLERANCE
 }
@@ -196,14 +202,14 @@ mod tests {
             Moment { instant: self.start + self.passed, machine: self.machine + self.passed }
         }
 
-        fn hear(&mut self, server: u8, ahead: Duration, is_certified: bool) -> Heard {
+        fn report(&mut self, server: u8, ahead: Duration, is_certified: bool) -> TimeReport {
             let server = if server == 1 { self.one.clone() } else { self.two.clone() };
             let time = right() + self.passed + ahead;
-            self.known.hear(time, &server, is_certified, self.now())
+            self.known.report(time, &server, is_certified, self.now())
         }
 
-        fn told_ahead(&self) -> Option<Duration> {
-            self.known.told(self.now()).map(|told| told.duration_since(right() + self.passed).unwrap())
+        fn reported_ahead(&self) -> Option<Duration> {
+            self.known.reported(self.now()).map(|time| time.duration_since(right() + self.passed).unwrap())
         }
     }
 
@@ -211,18 +217,18 @@ mod tests {
     fn a_machine_in_1970_believes_the_first_server_with_a_certificate_of_that_time() {
         let mut world = World::new(SystemTime::UNIX_EPOCH);
         assert!(world.known.needs_certificate(right(), world.now()));
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
-        assert_eq!((world.told_ahead(), world.known.agreed(world.now())), (Some(Duration::ZERO), None));
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Accepted);
+        assert_eq!((world.reported_ahead(), world.known.agreed(world.now())), (Some(Duration::ZERO), None));
         world.passed += APART;
-        assert_eq!(world.hear(1, SECOND, true), Heard::Same);
+        assert_eq!(world.report(1, SECOND, true), TimeReport::Known);
         assert!(world.known.agreed(world.now()).is_some(), "minutes later it says the same");
     }
 
     #[test]
-    fn what_the_machine_says_too_is_agreed_at_once_and_needs_no_certificate() {
+    fn a_time_that_the_machine_confirms_is_agreed_at_once_and_needs_no_certificate() {
         let mut world = World::new(right());
         assert!(!world.known.needs_certificate(right(), world.now()));
-        assert_eq!(world.hear(1, Duration::ZERO, false), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, false), TimeReport::Accepted);
         assert!(world.known.agreed(world.now()).is_some());
     }
 
@@ -230,15 +236,15 @@ mod tests {
     fn a_time_outside_the_certificate_needs_a_second_witness() {
         for second in [1, 2] {
             let mut world = World::new(right());
-            world.hear(1, Duration::ZERO, true);
-            assert_eq!(world.hear(1, 73 * YEAR, false), Heard::Claimed);
-            assert_eq!(world.hear(1, 73 * YEAR, false), Heard::ClaimedAgain, "it is the same witness");
-            assert_eq!(world.told_ahead(), Some(Duration::ZERO));
+            world.report(1, Duration::ZERO, true);
+            assert_eq!(world.report(1, 73 * YEAR, false), TimeReport::Pending);
+            assert_eq!(world.report(1, 73 * YEAR, false), TimeReport::PendingAgain, "it is the same witness");
+            assert_eq!(world.reported_ahead(), Some(Duration::ZERO));
             if second == 1 {
                 world.passed += APART;
             }
-            assert_eq!(world.hear(second, 73 * YEAR, false), Heard::Believed);
-            assert_eq!(world.told_ahead(), Some(73 * YEAR));
+            assert_eq!(world.report(second, 73 * YEAR, false), TimeReport::Accepted);
+            assert_eq!(world.reported_ahead(), Some(73 * YEAR));
             assert!(world.known.agreed(world.now()).is_some());
         }
     }
@@ -246,23 +252,23 @@ mod tests {
     #[test]
     fn a_single_answer_forwards_is_believed_within_the_certificate_and_taken_back_by_two() {
         let mut world = World::new(right());
-        world.hear(1, Duration::ZERO, true);
+        world.report(1, Duration::ZERO, true);
         world.passed += APART;
-        assert_eq!(world.hear(1, YEAR, true), Heard::Believed);
+        assert_eq!(world.report(1, YEAR, true), TimeReport::Accepted);
         assert_eq!(world.known.agreed(world.now()), None, "nothing is deleted by it");
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed, "backwards");
-        assert_eq!(world.told_ahead(), Some(YEAR));
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Pending, "backwards");
+        assert_eq!(world.reported_ahead(), Some(YEAR));
         world.passed += APART;
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
-        assert_eq!(world.told_ahead(), Some(Duration::ZERO));
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Accepted);
+        assert_eq!(world.reported_ahead(), Some(Duration::ZERO));
     }
 
     #[test]
-    fn what_is_before_the_time_of_the_file_needs_a_second_witness() {
+    fn a_time_before_that_of_the_file_needs_a_second_witness() {
         let mut world = World::new(right());
         world.known.restore(right() + 73 * YEAR, world.now());
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed);
-        assert_eq!(world.hear(2, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Pending);
+        assert_eq!(world.report(2, Duration::ZERO, true), TimeReport::Accepted);
         assert_eq!(world.known.time(world.now()), Some(right()));
     }
 
@@ -270,10 +276,10 @@ mod tests {
     fn a_server_whose_clock_is_wrong_does_not_stop_the_others() {
         let mut world = World::new(SystemTime::UNIX_EPOCH);
         world.known.restore(right() + YEAR, world.now());
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Claimed);
-        assert_eq!(world.hear(2, SECOND * 3600, true), Heard::Claimed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Pending);
+        assert_eq!(world.report(2, SECOND * 3600, true), TimeReport::Pending);
         world.passed += APART;
-        assert_eq!(world.hear(1, Duration::ZERO, true), Heard::Believed);
+        assert_eq!(world.report(1, Duration::ZERO, true), TimeReport::Accepted);
     }
 
     #[test]
@@ -289,12 +295,12 @@ mod tests {
             world.passed - before
         };
         assert_eq!(next(&mut world), RETRY);
-        world.hear(1, Duration::ZERO, true);
+        world.report(1, Duration::ZERO, true);
         assert_eq!(next(&mut world), APART);
         world.passed += APART;
-        world.hear(1, Duration::ZERO, true);
+        world.report(1, Duration::ZERO, true);
         assert_eq!(next(&mut world), INTERVAL);
-        world.hear(1, YEAR, false);
+        world.report(1, YEAR, false);
         assert_eq!(next(&mut world), APART);
     }
 }

@@ -98,7 +98,7 @@ impl Upstream {
                 Err(_) => renewal.map(|_| clock::now() + jitter(2 * EXEC_INTERVAL)),
             };
             if !self.take_credential(which, loaded, &mut logged) {
-                // Whoever renews a pair writes one file after the other.
+                // A renewal of a pair writes one file after the other.
                 renewal = renewal.or_else(|| Some(clock::now() + jitter(2 * EXEC_INTERVAL)));
             }
         }

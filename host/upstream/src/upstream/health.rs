@@ -174,12 +174,12 @@ impl Upstream {
         let limit = if server.relay.is_some() { RELAYED_PROBE_TIMEOUT } else { PROBE_TIMEOUT };
         let mut result = timeout(limit, self.probe(index)).await;
         if let Ok(Err(error)) = &result
-            && self.learn_time(index, error).await
+            && self.ask_time_despite_certificate(index, error).await
         {
             result = timeout(limit, self.probe(index)).await;
         }
-        if let Ok(Ok((_, Some(told)))) = &result {
-            self.note_time(index, *told).await;
+        if let Ok(Ok((_, Some(time)))) = &result {
+            self.note_time(index, *time).await;
         }
         server.note_stranger(matches!(&result, Ok(Err(error)) if is_of_stranger(error)));
         let result = result.map(|answered| answered.map(|(status, _)| status).map_err(|error| error_report(&error)));
@@ -208,7 +208,7 @@ impl Upstream {
     }
 
     /// Sends one probe. Any status below 500 means that the server is up, even if it denies access. Returns the time, too, if the
-    /// server tells it.
+    /// response has one.
     async fn probe(&self, index: usize) -> Result<(StatusCode, Option<SystemTime>), UpstreamError> {
         let ask = async |path| {
             let head = self.request_probe(index, PathAndQuery::from_static(path)).await?;

@@ -29,8 +29,8 @@ pub enum RelayError {
     Connect(#[source] BoxError),
 }
 
-/// The way through a peer.
-pub(super) fn way_through(Relay { node, peer }: &Relay) -> (Arc<str>, Dialer) {
+/// Returns a route through a peer.
+pub(super) fn route_through(Relay { node, peer }: &Relay) -> (Arc<str>, Dialer) {
     let peer = peer.clone();
     let open = Arc::new(move |target| {
         let peer = peer.clone();

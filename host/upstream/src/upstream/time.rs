@@ -1,11 +1,11 @@
 //! Asks the API servers for the time, by probes of a fixed path alone.
 //!
 //! A server is asked when it has answered something and the time is due ([`clock::is_due`]), so that a quiet link stays quiet.
-//! Health probes tell the time, too.
+//! Health probes report the time, too.
 //!
-//! A machine whose clock is wrong can not verify certificates. So if that is what a probe fails of, the server is asked on a
-//! connection whose certificate is verified by one of its own limits, without any credential. Whether a time is inside the
-//! validity of the certificate, a handshake at that time decides, on the connection that then tells the same time.
+//! A machine whose clock is wrong cannot verify certificates. If a probe fails for that reason, Weir asks the server without a
+//! credential, on a connection that verifies the certificate at one of its own limits. To check that the certificate is valid
+//! at a time, Weir does a handshake at that time. The response on that connection must report the same time.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ use rustls::pki_types::UnixTime;
 use tokio::time::timeout;
 
 use super::{ServerRole, Upstream};
-use crate::clock::{self, Heard};
+use crate::clock::{self, TimeReport};
 use crate::error::certificate_error;
 use crate::h2_pool::send_unpooled;
 use crate::request::no_request_body;
@@ -23,9 +23,9 @@ use crate::server::Server;
 use crate::user_agent::set_user_agent;
 use crate::{AnsweredBy, RequestHead, UpstreamError};
 
-/// The path that tells the time. A server that does not have it says so, and when.
+/// The path of a request for the time. A response with status 404 has a `Date`, too.
 const PATH: &str = "/readyz";
-/// The timeout of a question: connecting, TLS and the head of the answer.
+/// The timeout of a request: connecting, TLS and the head of the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a server whose certificate seems to be out of time is asked at most.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -39,8 +39,8 @@ impl Upstream {
         loop {
             server.time_due.notified().await;
             let asked = timeout(TIMEOUT, self.request_probe(index, PathAndQuery::from_static(PATH))).await;
-            if let Some(told) = asked.ok().and_then(Result::ok).and_then(|head| clock::date(&head.headers)) {
-                self.note_time(index, told).await;
+            if let Some(time) = asked.ok().and_then(Result::ok).and_then(|head| clock::date(&head.headers)) {
+                self.note_time(index, time).await;
             }
         }
     }
@@ -52,24 +52,24 @@ impl Upstream {
         }
     }
 
-    /// Takes the time that a probe of a server told. Cancel safe.
-    pub(super) async fn note_time(&self, index: usize, told: SystemTime) {
+    /// Takes the time that a server reported to a probe. Cancel safe.
+    pub(super) async fn note_time(&self, index: usize, reported: SystemTime) {
         let Some(server) = self.servers.get(index).filter(|_| self.role == ServerRole::ApiServer) else { return };
-        let is_certified = clock::needs_certificate(told) && self.is_certified(index, server, told).await;
-        let time = jiff::Timestamp::try_from(told).unwrap_or(jiff::Timestamp::MAX);
-        match clock::hear(told, &server.address.name(), is_certified) {
-            Heard::Believed => tracing::info!(server = %server.name, %time, "the API server told the time"),
-            Heard::Claimed => tracing::warn!(
+        let is_certified = clock::needs_certificate(reported) && self.is_certified(index, server, reported).await;
+        let time = jiff::Timestamp::try_from(reported).unwrap_or(jiff::Timestamp::MAX);
+        match clock::report(reported, &server.address.name(), is_certified) {
+            TimeReport::Accepted => tracing::info!(server = %server.name, %time, "the API server reported the time"),
+            TimeReport::Pending => tracing::warn!(
                 server = %server.name, %time,
-                "the API server tells a time that its certificate does not bear out, or that has passed: it counts once another \
-                 server, or this one minutes later, says the same"
+                "the API server reports a time outside the validity of its certificate, or before the known time: it counts once \
+                 another server, or this one minutes later, reports the same"
             ),
-            Heard::Same | Heard::ClaimedAgain => {}
+            TimeReport::Known | TimeReport::PendingAgain => {}
         }
     }
 
-    /// Asks a server for the time whose certificate seems to be out of time. Returns whether a time was told. Cancel safe.
-    pub(super) async fn learn_time(&self, index: usize, error: &UpstreamError) -> bool {
+    /// Asks a server whose certificate seems to be out of time. Returns whether it reported the time. Cancel safe.
+    pub(super) async fn ask_time_despite_certificate(&self, index: usize, error: &UpstreamError) -> bool {
         let Some(server) = self.servers.get(index).filter(|_| self.role == ServerRole::ApiServer) else { return false };
         let Some(mut limit) = certificate_error(error).and_then(out_of_time) else { return false };
         if !server.may_ask_time(INTERVAL) {
@@ -77,8 +77,8 @@ impl Upstream {
         }
         for _ in 0..MAX_CHAIN {
             match self.time_at(index, server, limit).await {
-                Ok(Some(told)) => {
-                    self.note_time(index, told).await;
+                Ok(Some(time)) => {
+                    self.note_time(index, time).await;
                     return true;
                 }
                 Ok(None) => return false,
@@ -91,14 +91,14 @@ impl Upstream {
         false
     }
 
-    /// Whether the certificate of a server is valid at a time: on the connection that then tells this time.
+    /// Whether the certificate of a server is valid at a time, on a connection on which the server reports this time.
     async fn is_certified(&self, index: usize, server: &Server, time: SystemTime) -> bool {
-        let told = self.time_at(index, server, clock::unix_time(time)).await;
-        matches!(told, Ok(Some(told)) if clock::agree(told, time))
+        let reported = self.time_at(index, server, clock::unix_time(time)).await;
+        matches!(reported, Ok(Some(reported)) if clock::agree(reported, time))
     }
 
     /// Asks a server for the time, without a credential, on a connection of its own whose certificate is verified as if it were
-    /// `at`. `None`: it does not tell any, or nobody vouches for the connection.
+    /// `at`. `None`: it reports none, or the connection is not secure.
     async fn time_at(&self, index: usize, server: &Server, at: UnixTime) -> Result<Option<SystemTime>, UpstreamError> {
         if !server.address.is_secure() {
             return Ok(None);

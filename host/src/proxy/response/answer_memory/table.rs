@@ -67,8 +67,8 @@ impl AnswerTable {
         true
     }
 
-    /// Charges an owner for something of so many bytes in all. What the owner has gives way until there is room. `None`: it
-    /// never fits.
+    /// Charges an owner for something of so many bytes in all. Other entries of the owner are evicted until there is room.
+    /// `None`: it never fits.
     pub(super) fn with_room<T>(
         &mut self,
         owner: &Owner,

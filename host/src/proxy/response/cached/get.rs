@@ -11,7 +11,7 @@ use crate::proxy::body::{ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use crate::view::{View, converted};
 
-/// Answers a get; `None` if the view cannot tell whether the object exists.
+/// Answers a get; `None` if the view does not know whether the object exists.
 pub(super) fn get(read: &CachedRead, view: &View) -> Option<Result<Response<ResponseBody>, StatusError>> {
     let name = read.resource.name.as_deref()?;
     // A path `namespaces/<name>` names the namespace itself.
@@ -19,7 +19,7 @@ pub(super) fn get(read: &CachedRead, view: &View) -> Option<Result<Response<Resp
     let snapshot = view.snapshot();
     let missing = || StatusError::NotFound { resource: read.resource.resource.clone(), name: name.to_owned() };
     let Some(object) = snapshot.objects.get(&StoreKey::new(namespace.unwrap_or_default(), name)) else {
-        return view.tells_absence(namespace, name).then(|| Err(missing()));
+        return view.knows_absence(namespace, name).then(|| Err(missing()));
     };
     if let Some(failure) = object.failure() {
         return Some(Err(StatusError::Filter(failure.clone())));

@@ -22,7 +22,7 @@ use crate::view::View;
 const MAX_EVENT: usize = 32 << 20;
 
 /// How long the API server's watch lasts. kube-apiserver sends a BOOKMARK 2 s before its end, otherwise once a minute, and
-/// where nothing changes only a BOOKMARK tells that the client has got all events before the history.
+/// where nothing changes only a BOOKMARK shows that the client has got all events before the history.
 const TIMEOUT: u64 = 4;
 
 /// The events before the history.
@@ -119,7 +119,7 @@ impl OlderEvents {
         while let Some(event) = self.decoder.next().map_err(invalid)? {
             events.push(event);
         }
-        // What is after that comes from the history.
+        // Later events come from the history.
         let is_older = |event: &WatchEvent| version(event).unwrap_or_default() <= self.until;
         let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until);
         let has_error = events.iter().any(|event| event.event_type == EventType::Error);
@@ -146,7 +146,7 @@ impl OlderEvents {
     fn encode(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
         self.encoder.note(event);
         let (event_type, bytes) = match (event.event_type, outcome) {
-            // How far the client is, the view tells.
+            // The view sends the client's position.
             (EventType::Bookmark, _) => return Ok(None),
             // Its deletion would have to carry the state that the client was shown last, which is not known: kube-proxy removes the
             // ports that a deletion names.

@@ -1,5 +1,5 @@
-//! What a watch without a view sends before its events: what has not changed after the client's version, as the filters in force
-//! show it. What has changed since, the events bring.
+//! The present state that a watch without a view sends before its events: objects that have not changed after the client's
+//! version, as the filters in force show them. The events bring later changes.
 //!
 //! Memory: one batch of a list as it arrives.
 
@@ -32,7 +32,7 @@ pub(super) struct PresentState {
     encoding: Encoding,
     /// The version from which the client continues, as far as it is a number.
     version: Option<u64>,
-    /// Whether the client gets what it may hold otherwise. Else only the hidden objects are noted.
+    /// Whether to send the present state, because the client may hold another one. Else only the hidden objects are recorded.
     repeats: bool,
     takes_bookmarks: bool,
     /// The type of an object that was sent.
@@ -78,7 +78,7 @@ impl PresentState {
             input: ListInput::new(read, encoding, body),
             encoding,
             version,
-            // What a view may have shown is not known by the stamps alone.
+            // The stamps alone do not show what a view may have sent.
             repeats: !read.is_table()
                 && (read.is_of_views(proxy) || !stamps.covers(read.filtering.version(), resource, text)),
             takes_bookmarks: read.query.flag("allowWatchBookmarks"),
@@ -108,7 +108,7 @@ impl PresentState {
         to: Encoding,
     ) -> Result<PresentBatch, StatusError> {
         let mut unchanged = items.documents().map_err(invalid)?;
-        // What has changed since is in the events.
+        // Later changes are in the events.
         unchanged.retain(|object| !self.is_newer(object));
         let outcomes = read.filtering.run(unchanged.clone()).await;
         let mut batch = PresentBatch::default();

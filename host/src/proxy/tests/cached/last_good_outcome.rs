@@ -152,7 +152,7 @@ async fn what_a_closed_view_has_shown_without_a_verdict_the_next_one_corrects() 
     tokio::time::resume();
     assert!(views.status().iter().all(|store| store.views.is_empty()));
     failing.on(&[]);
-    // What its client holds has a later version than the stamp of the filters.
+    // Its client holds a later version than the stamp of the filters.
     let mut events = informer_watch(&fixture, version(&list)).await;
     assert_eq!(change(&mut events).await.0, "DELETED a");
 }
@@ -241,7 +241,7 @@ async fn without_a_good_outcome_lists_and_watches_fail_until_the_filter_recovers
     // The client continues where it was, and the failed object is filtered again within a second.
     let mut events = loop {
         let mut events = informer_watch(&fixture, version(&list)).await;
-        // What the client holds is not known since the outcome changed.
+        // The client's state is unknown since the outcome changed.
         let next = loop {
             let next = change(&mut events).await.0;
             if !next.starts_with("MODIFIED ") {

@@ -44,7 +44,7 @@ async fn a_watch_from_before_the_view_gets_what_came_and_went_since_then() {
     fixture.service("e", "LoadBalancer");
     let list = informer_list(&fixture).await;
     let mut events = informer_watch(&fixture, &before.to_string()).await;
-    // What the client holds is not known.
+    // The client's state is unknown.
     let held = ["a", "b", "c", "gone"];
     assert_eq!(events.held(&held, version(&list).parse().unwrap()).await, ["a", "c", "d"]);
     fixture.service("f", "ClusterIP");
@@ -117,7 +117,7 @@ async fn a_client_that_is_cut_off_amid_the_present_state_has_got_everything_up_t
     let list = informer_list(&fixture).await;
     let mut other = informer_watch(&fixture, version(&list)).await;
     fixture.service("a", "ClusterIP");
-    // What the client holds is not known any more.
+    // The client's state is no longer known.
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
     while other.next_summary().await != "DELETED c" {}
@@ -140,7 +140,7 @@ async fn a_client_that_is_cut_off_amid_the_present_state_has_got_everything_up_t
 async fn a_client_that_is_ahead_of_a_quiet_view_learns_of_changed_outcomes() {
     let (fixture, script, hidden) = cached().await;
     informer_list(&fixture).await;
-    // Other resources change. The latest list has a version that no event of this resource tells.
+    // Other resources change. The latest list has a version that no event of this resource has.
     fixture.server.store().advance();
     let (_, list) = fixture.json(SERVICES).await;
     let mut events = informer_watch(&fixture, version(&list)).await;
@@ -180,7 +180,7 @@ async fn what_a_list_has_shown_ahead_of_the_view_is_hidden_by_a_later_chain() {
     assert_eq!(names(&list), ["a", "c", "new"]);
     hidden.lock().unwrap().push("NodePort".to_owned());
     script.change();
-    // The last service tells that the view has filtered its objects again.
+    // The last service shows that the view has filtered its objects again.
     hidden.lock().unwrap().push("ClusterIP".to_owned());
     script.change();
     while !names(&fixture.json(&format!("{SERVICES}?resourceVersion=0")).await.1).is_empty() {}

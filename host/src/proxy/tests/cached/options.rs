@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the API server refuses of Services, or Weir cannot tell, and the parameter that is at fault.
+/// Queries of Services that the API server refuses or that Weir cannot evaluate, and the invalid parameter.
 const REFUSED: &[(&str, &str)] = &[
     ("fieldSelector=metadata.name!%3D%3Da", "fieldSelector"),
     ("fieldSelector=metadata.name%3Da%3Db", "fieldSelector"),

@@ -56,7 +56,7 @@ impl Budget {
         self.due = Instant::now() + if is_soon { GLANCE.min(self.interval) } else { self.interval };
     }
 
-    /// Notes what is known of who fills the store. Returns whether a peer is to be left because nothing is certain of it.
+    /// Records a result about the source of the store. Returns whether to leave a peer because its results stay uncertain.
     pub(super) fn is_peer_left(&mut self, verdict: &Verdict, is_compared: bool, is_by_peer: bool) -> bool {
         match verdict {
             Verdict::Different(..) => self.is_suspect = true,

@@ -16,15 +16,15 @@ impl StoreCheck {
         let mut state = self.store.state();
         loop {
             self.store.trust().until_questioned().await;
-            if let Some(lent) = &self.lent {
-                lent.until_lent().await;
+            if let Some(delegated) = &self.delegated {
+                delegated.until_delegated().await;
             }
             tokio::time::sleep(jitter(pause)).await;
             let asked = self.store.trust().asked();
             if asked.continuity != Continuity::Known && self.is_comparable() {
                 return asked;
             }
-            // What else it waits for shows in the state, or in a moment.
+            // Its other waits end with the state, or in a moment.
             let _ = tokio::time::timeout(pause, state.changed()).await;
         }
     }

@@ -42,7 +42,7 @@ fn a_start_under_another_name_costs_nothing() {
     }
     let mut state = start(&folder, "edge-a");
     assert_eq!(services(&mut state), Some(kept.clone()));
-    // What the other name has kept meanwhile is its own.
+    // The other name keeps its own content.
     drop(state);
     let other = store(&["c"]);
     let mut state = start(&folder, "edge-b");
@@ -95,7 +95,7 @@ fn a_file_that_has_no_owner_yet_gives_way_to_one_that_was_set_aside() {
     assert_eq!(services(&mut start(&folder, "edge-a")), Some(kept));
 }
 
-/// What somebody has put where a file is to be set aside does not keep it from there.
+/// A file is set aside even if something else is at that path.
 #[test]
 fn a_folder_in_the_place_of_a_file_that_is_set_aside_gives_way() {
     let (folder, kept) = kept();
@@ -139,7 +139,7 @@ fn what_is_whole_of_a_damaged_file_is_taken_over_also_after_a_full_disk() {
     let file = folder.path().join("cache/watch-cache.redb");
     start(&folder, "edge-a").with_database(|_, database| database.write(|batch| batch.put_store(7, b"damaged")));
     let bytes = std::fs::read(&file).unwrap();
-    // A page that nothing but the checksums of all pages tells of.
+    // A page whose damage only the checksums of all pages show.
     let flipped = (0..bytes.len()).step_by(512).find_map(|at| {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
@@ -222,7 +222,7 @@ async fn what_was_set_aside_goes_after_a_day_online() {
     let mut state = start(&folder, "localhost");
     state.confirmed = Some("one".to_owned());
     tend(&mut state, 23).await;
-    assert!(place(&folder, "node").exists(), "it is counted anew");
+    assert!(place(&folder, "node").exists(), "the count starts again");
     drop(state);
     let mut state = start(&folder, "localhost");
     state.confirmed = Some("one".to_owned());

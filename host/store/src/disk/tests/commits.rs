@@ -195,7 +195,7 @@ async fn what_is_of_another_cluster_is_dropped_and_never_written_again() {
 }
 
 #[tokio::test]
-async fn what_is_renounced_is_not_written_until_a_list_was_asked_for_afterwards() {
+async fn objects_of_another_cluster_are_not_written_until_a_later_list() {
     let folder = tempfile::tempdir().unwrap();
     let cache = DiskCache::new(DiskConfig::new(&folder.path().join("cache"), "node"), Arc::default());
     let followed = store(&["a"]);
@@ -211,18 +211,18 @@ async fn what_is_renounced_is_not_written_until_a_list_was_asked_for_afterwards(
     cache.flush().await;
     assert!(cache.restore(&name("services"), Confidentiality::Plain).await.is_none());
     followed.replace(format(), vec![object("a", 1, b"this cluster's")], 1);
-    followed.settle(followed.trust().renounced());
+    followed.settle(followed.trust().cluster_change());
     cache.flush().await;
     drop((handle, cache));
     let read = reread(folder.path(), "services").unwrap();
     assert_eq!(model(&read).values().next().unwrap().1, "this cluster's");
 }
 
-/// A file that could only be read is compared with the cluster when it is opened to be written: the one who tells the cluster
-/// opens it, or the next commit.
+/// A file that could only be read is compared with the cluster when it is opened to be written: by the confirmation of
+/// the cluster, or by the next commit.
 #[tokio::test(start_paused = true)]
-async fn whoever_opens_a_file_of_another_cluster_tells_those_who_have_read_it() {
-    for is_open_when_told in [true, false] {
+async fn opening_a_file_of_another_cluster_notifies_its_readers() {
+    for is_open_when_confirmed in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let config = DiskConfig::new(&folder.path().join("cache"), "node");
         let cache = DiskCache::new(config.clone(), Arc::default());
@@ -243,7 +243,7 @@ async fn whoever_opens_a_file_of_another_cluster_tells_those_who_have_read_it() 
         // It is read again once it may be written, or not even that.
         cache.flush().await;
         let mut changes = cache.cluster_watch().changes();
-        if is_open_when_told {
+        if is_open_when_confirmed {
             is_writable.store(true, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(600)).await;
         }
@@ -251,7 +251,7 @@ async fn whoever_opens_a_file_of_another_cluster_tells_those_who_have_read_it() 
         is_writable.store(true, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(600)).await;
         cache.flush().await;
-        assert!(changes.has_changed().unwrap(), "told when it is open: {is_open_when_told}");
+        assert!(changes.has_changed().unwrap(), "open when the cluster is confirmed: {is_open_when_confirmed}");
         assert!(changes.borrow_and_update().on_disk > 0);
         cache.clone().other_cluster().await;
     }

@@ -163,7 +163,7 @@ async fn a_full_disk_is_reported_once_and_tried_again() {
         last = due;
         tokio::time::sleep_until(due).await;
     }
-    // What was committed before is still there.
+    // Earlier commits are still there.
     let copy = MemoryStorage::new(storage.data.lock().unwrap().clone());
     let read = open_with(copy.config()).load(&name("services"), Confidentiality::Plain).unwrap();
     assert_eq!(model(&read), before);

@@ -1,4 +1,4 @@
-//! The file is deleted or replaced while it is open: it is written anew, with all that was in it.
+//! The file is deleted or replaced while it is open: it is rewritten with all its content.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn assert_kept(folder: &tempfile::TempDir, followed: &ResourceStore) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_directory_is_written_anew() {
+async fn a_deleted_directory_is_rewritten() {
     let folder = tempfile::tempdir().unwrap();
     let (mut state, followed) = running(&folder);
     for version in 10..12 {
@@ -77,7 +77,7 @@ fn a_file_in_its_place_is_set_aside() {
 
 /// The disk may be full: what is open goes on to be read and written, and it is tried again.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_written_anew_stays_open() {
+async fn a_file_that_cannot_be_rewritten_stays_open() {
     let folder = tempfile::tempdir().unwrap();
     let (mut state, followed) = running(&folder);
     std::fs::rename(folder.path().join("cache"), folder.path().join("away")).unwrap();

@@ -122,7 +122,7 @@ async fn a_start_reads_before_all_is_verified_or_anything_is_written() {
         if is_verified {
             assert!(cache.restore(&name("pods"), Confidentiality::Plain).await.is_none());
         } else {
-            // What is not found waits: the file may have to be mended.
+            // A missing value waits: the file may have to be repaired.
             gate.shut(false);
         }
         assert_eq!(missing.await.unwrap(), None);

@@ -25,7 +25,7 @@ async fn goes_on(restored: impl Fn(&ObjectStore)) -> (Checked, Snapshot) {
 /// A store that starts with these objects from disk, if there are any, and its check, which is due in a day.
 fn from_disk(api: impl Into<Arc<ApiServer>>, snapshot: Option<Snapshot>) -> Checked {
     let api = api.into();
-    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), lent: None };
+    let client = ReflectorClient { client: client(api.url()), connectivity: Connectivity::default(), delegated: None };
     let collection = collection(POOLS);
     let resource = collection.resource.clone();
     let reflector = ResourceReflector::new(client, collection, TIMING);

@@ -1,9 +1,9 @@
 //! Reproducible random choices.
 
 /// A splitmix64 generator.
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

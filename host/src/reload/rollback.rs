@@ -1,4 +1,4 @@
-//! Proves new filter sets: begins and ends their trials, keeps what has proved itself, and falls back to it.
+//! Begins and ends the trials of new filter sets, keeps a set that has passed, and rolls back to it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ impl Reloader {
         if set.configuration.is_from_disk() {
             return;
         }
-        kept.trial = match (&kept.proven, &self.last_good) {
-            (Some(proven), _) => Trial::begin(set, &proven.filters),
+        kept.trial = match (&kept.passed, &self.last_good) {
+            (Some(passed), _) => Trial::begin(set, &passed.filters),
             (None, Some(last_good)) => {
                 let earlier = last_good.read("").await;
                 let differs = earlier.is_some_and(|earlier| earlier.filters != set.configuration.filters);
@@ -37,7 +37,7 @@ impl Reloader {
         };
     }
 
-    /// Ends a trial: the set has proved itself, or the one before it becomes active again. Returns whether that is up to the next
+    /// Ends a trial: the set has passed, or the one before it becomes active again. Returns whether that is up to the next
     /// attempt.
     async fn end_trial(&self, end: TrialEnd, kept: &mut Kept) -> bool {
         let Some(Trial { set, .. }) = kept.trial.take() else { return false };
@@ -51,8 +51,8 @@ impl Reloader {
         };
         let source = self.source.to_string();
         kept.taken_back = Some(TakenBack { set, error: error.clone() });
-        kept.held = match &kept.proven {
-            Some(proven) => Held::of(&proven.configuration, &proven.filters, false),
+        kept.held = match &kept.passed {
+            Some(passed) => Held::of(&passed.configuration, &passed.filters, false),
             // It is on disk, and has to be loaded.
             None => Held::default(),
         };
@@ -61,9 +61,9 @@ impl Reloader {
         self.status.refused(ReloadResult::refused(&source, vec![error.clone()], &[]));
         let (filter, reason) = (error.filter.as_ref().map(tracing::field::display), error.reason);
         let next =
-            if kept.proven.is_some() { "the one before it is active again" } else { "the one on disk is loaded" };
+            if kept.passed.is_some() { "the one before it is active again" } else { "the one on disk is loaded" };
         tracing::error!(source, filter, reason, "filter set taken back, {next}");
-        kept.proven.is_none()
+        kept.passed.is_none()
     }
 
     /// The last good configuration of this source.
@@ -115,16 +115,16 @@ impl Reloader {
         Err(failed.into_iter().map(prefixed).collect())
     }
 
-    /// Keeps a set that has proved itself, and its configuration on disk, unless it is there.
+    /// Keeps a set that has passed its trial, and its configuration on disk, unless it is there.
     pub(super) async fn keep(&self, set: LoadedSet, kept: &mut Kept) {
         let is_kept = kept
-            .proven
+            .passed
             .as_ref()
-            .is_some_and(|proven| proven.configuration == set.configuration && proven.is_same(&set));
+            .is_some_and(|passed| passed.configuration == set.configuration && passed.is_same(&set));
         if let (Some(last_good), false) = (&self.last_good, is_kept) {
             last_good.keep(&set.configuration, &set.filters).await;
         }
-        kept.proven = Some(set);
+        kept.passed = Some(set);
         if !is_kept {
             self.retain_modules(None, kept).await;
         }
@@ -136,9 +136,9 @@ impl Reloader {
             Some(last_good) => last_good.read("").await,
             None => None,
         };
-        let proven = kept.proven.as_ref();
-        let configurations = [configuration, proven.map(|set| &**set.configuration), on_disk.as_deref()];
-        let filters = proven.map(|set| &*set.filters).unwrap_or_default();
+        let passed = kept.passed.as_ref();
+        let configurations = [configuration, passed.map(|set| &**set.configuration), on_disk.as_deref()];
+        let filters = passed.map(|set| &*set.filters).unwrap_or_default();
         self.modules.retain(configurations.into_iter().flatten(), filters).await;
     }
 }
