@@ -51,7 +51,7 @@ fn every_object_has_the_recommended_labels_and_the_common_ones() {
     let chart = format!("weir-{}", chart["version"].as_str().unwrap());
     for values in EVERYTHING {
         let common = "commonLabels={\"team\":\"edge\",\"app.kubernetes.io/part-of\":\"shop\"}";
-        let objects = helm.objects(&[values, &[common][..]].concat());
+        let objects = helm.objects(&[*values, &[common]].concat());
         assert!(objects.len() > 15 || values.len() < 4, "{values:?}");
         for object in &objects {
             let (labels, name) = (&object["metadata"]["labels"], identity(object));
@@ -78,7 +78,7 @@ fn selectors_have_the_name_alone_and_select_the_pods() {
     let mut seen = BTreeSet::new();
     for name in ["weir", "edge"] {
         let named = format!("nameOverride=\"{name}\"");
-        let objects = helm.objects(&[EVERYTHING[0], &[&named][..]].concat());
+        let objects = helm.objects(&[EVERYTHING[0], &[named.as_str()]].concat());
         for found in &objects {
             let selectors = ["selector", "podSelector"].map(|key| &found["spec"][key]);
             let Some(selector) = selectors.into_iter().find(|selector| selector.is_object()) else { continue };
@@ -164,7 +164,7 @@ fn a_second_release_shares_no_object_with_the_first() {
         assert!(labels.clone().all(|name| name == "a" || name == "a-test"), "{:?}", labels.collect::<Vec<_>>());
     }
     // Prometheus has the name as the job.
-    let objects = helm.objects(&[EVERYTHING[0], &["nameOverride=\"edge\""][..]].concat());
+    let objects = helm.objects(&[EVERYTHING[0], &["nameOverride=\"edge\""]].concat());
     let rules = object(&objects, "PrometheusRule", "edge").unwrap().to_string();
     let dashboard = object(&objects, "ConfigMap", "edge-dashboard").unwrap()["data"]["weir.json"].as_str().unwrap();
     assert!(rules.contains("up{job=\\\"edge\\\"}") && !rules.contains("job=\\\"weir\\\""), "{rules}");
@@ -254,7 +254,7 @@ fn each_namespace_has_a_switch() {
     let Some(helm) = Helm::new() else { return };
     let created = |namespace: &str, values: &[&str]| {
         let manifest =
-            helm.manifest_of(helm.chart(), namespace, &[&["operator.enabled=true"], values].concat()).unwrap();
+            helm.manifest_of(helm.chart(), namespace, &[&["operator.enabled=true"][..], values].concat()).unwrap();
         let objects = weir_store::read_objects(&manifest).unwrap();
         let namespaces = objects.iter().filter(|object| object["kind"] == "Namespace");
         namespaces.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()

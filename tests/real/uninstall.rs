@@ -27,17 +27,17 @@ impl Release<'_> {
         let kubeconfig = self.plane.kubeconfig("admin").display().to_string();
         let values: Vec<_> = values.iter().flat_map(|value| ["--set-json", value]).collect();
         let place = ["--namespace", namespace, "--kubeconfig", &kubeconfig];
-        self.helm.run(&[command, &values, &place].concat())
+        self.helm.run(&[command, &values[..], &place[..]].concat())
     }
 
     fn applies(&self, namespace: &str, command: &[&str], values: &[&str]) {
-        let values = [&["operator.enabled=true"], values].concat();
+        let values = [&["operator.enabled=true"][..], values].concat();
         let output = self.run(namespace, &[command, &REQUIRED].concat(), &values);
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     fn refused(&self, namespace: &str, command: &[&str], values: &[&str]) -> String {
-        let values = [&["operator.enabled=true"], values].concat();
+        let values = [&["operator.enabled=true"][..], values].concat();
         let output = self.run(namespace, &[command, &REQUIRED].concat(), &values);
         assert!(!output.status.success(), "{command:?} {values:?}: {}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8(output.stderr).unwrap()
@@ -128,7 +128,7 @@ fn a_release_is_upgraded_rolled_back_uninstalled_and_installed_again() {
     let _ = prints(&plane, &["wait", "--for=condition=Established", "crd/yurtingresses.apps.openyurt.io"], "");
     let _ = prints(&plane, &["apply", "--filename", &example], "");
     let finalizers = json!({"metadata": {"finalizers": [OWN, FOREIGN]}}).to_string();
-    let _ = prints(&plane, &[&plain[..], &[&finalizers]].concat(), "");
+    let _ = prints(&plane, &[&plain[..], &[finalizers.as_str()]].concat(), "");
 
     let output = uninstall(&release);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -146,7 +146,7 @@ fn a_release_is_upgraded_rolled_back_uninstalled_and_installed_again() {
         assert!(get(&plane, &["--namespace=weir-operator", "get", gone]).is_none(), "{gone}");
     }
     let none = json!({"metadata": {"finalizers": null}}).to_string();
-    let _ = prints(&plane, &[&plain[..], &[&none]].concat(), "");
+    let _ = prints(&plane, &[&plain[..], &[none.as_str()]].concat(), "");
     let _ = prints(&plane, &["delete", "yurtingress", "edge", "--timeout=10s"], "");
 
     // What is left is the next release's, and nothing has to be said.
@@ -180,7 +180,7 @@ fn namespaces_that_exist_and_that_do_not(release: &Release<'_>, chart: &str) {
         assert!(refused.contains(&expected), "{refused}");
         let without = format!("operator.{switch}=false");
         let dry = [&upgrade[..], &["--dry-run=server"]].concat();
-        release.applies("edge", &dry, &[&values[..], &[&without]].concat());
+        release.applies("edge", &dry, &[&values[..], &[without.as_str()]].concat());
         let absent = value.replace("mine", "absent");
         let refused = release.refused("edge", &upgrade, &["clientCA.enabled=false", &absent, &without]);
         let expected =

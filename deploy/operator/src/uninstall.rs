@@ -42,7 +42,7 @@ pub enum RemovalError {
     #[error("cannot list YurtIngresses: {0}")]
     List(String),
     /// Some were not changed. What was done before is the first part.
-    #[error("these YurtIngresses have the finalizer {FINALIZER} still, run the command again: {}", .1.join("; "))]
+    #[error("these YurtIngresses have the finalizer {} still, run the command again: {}", FINALIZER, .1.join("; "))]
     Remaining(FinalizerRemoval, Vec<String>),
 }
 
