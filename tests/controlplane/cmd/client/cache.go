@@ -275,7 +275,7 @@ func (m *mirror) fail(err error) {
 func (m *mirror) file() string { return strings.ReplaceAll(m.name, " ", "-") + ".txt" }
 
 func (m *mirror) note(format string, arguments ...any) {
-	m.record.Line(streams+m.file(), format, arguments...)
+	m.record.Line(requests+m.file(), format, arguments...)
 }
 
 func (m *mirror) noteObject(what string, is promises.Object) {

@@ -23,8 +23,8 @@ const (
 	operations = "operations.txt"
 	// faults has what happened to the filters, the connections and the daemon, and the pauses.
 	faults = "faults.txt"
-	// streams is the folder with what each client has requested and received.
-	streams = "streams/"
+	// requests is the folder with what each client has requested and received.
+	requests = "requests/"
 	// caches is the folder with what each client holds at the end, and what it should hold.
 	caches = "caches/"
 )
@@ -286,14 +286,14 @@ func (r *run) keepCache(p *pair) {
 	name, expected, held := caches+p.through.file(), p.expected, p.held()
 	for key, is := range held {
 		if wanted := expected[key]; compare(map[string]runtime.Object{key: wanted}, map[string]runtime.Object{key: is}) != "" {
-			r.record.Line(name, "DIFFERS %s\n  expected %s\n  held     %s", key, text(wanted), text(is))
+			r.record.Line(name, "DIFFERS %s\nexpected %s\nheld     %s", key, text(wanted), text(is))
 		} else {
 			r.record.Line(name, "equal %s %s", key, text(is))
 		}
 	}
 	for key, wanted := range expected {
 		if held[key] == nil {
-			r.record.Line(name, "MISSING %s\n  expected %s", key, text(wanted))
+			r.record.Line(name, "MISSING %s\nexpected %s", key, text(wanted))
 		}
 	}
 }

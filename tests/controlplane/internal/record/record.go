@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -42,12 +43,12 @@ func New(folder string) (*Record, error) {
 	return &Record{folder: folder, begun: time.Now(), files: map[string]*openFile{}}, nil
 }
 
-// Line adds a line to a file. An error is returned at the end.
+// Line adds a line to a file, or several of which the others are indented. An error is returned at the end.
 func (r *Record) Line(name, format string, arguments ...any) {
 	if r == nil {
 		return
 	}
-	text := fmt.Sprintf(format, arguments...)
+	text := strings.ReplaceAll(strings.TrimSuffix(fmt.Sprintf(format, arguments...), "\n"), "\n", "\n           ")
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if r.ended || r.err != nil {

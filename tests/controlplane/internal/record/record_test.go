@@ -14,7 +14,7 @@ func begin(t *testing.T) (*Record, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Line("faults.txt", "the link is %s", "cut")
+	r.Line("faults.txt", "the link is %s\nand %s\n", "cut", "down")
 	r.Object("streams/one.txt", "store", map[string]int{"a": 1})
 	return r, folder
 }
@@ -26,7 +26,7 @@ func TestAFailedRunLeavesItsLines(t *testing.T) {
 	}
 	r.Line("faults.txt", "nothing after the end")
 	for name, line := range map[string]string{
-		"faults.txt":      `^ +\d+\.\d{3} the link is cut\n$`,
+		"faults.txt":      `^ +\d+\.\d{3} the link is cut\n {11}and down\n$`,
 		"streams/one.txt": `^ +\d+\.\d{3} store map\[string\]int \{"a":1\}\n$`,
 	} {
 		text, err := os.ReadFile(filepath.Join(folder, name))
