@@ -42,14 +42,14 @@ pub struct ActivitySources {
 #[derive(Debug, Default)]
 struct Minutes {
     until: Option<jiff::Timestamp>,
-    requests: Series,
-    events: Series,
-    hidden: Series,
+    requests: MinuteCounts,
+    events: MinuteCounts,
+    hidden: MinuteCounts,
 }
 
 /// One number for each minute, of counters that only rise.
 #[derive(Debug, Default)]
-struct Series {
+struct MinuteCounts {
     /// The oldest first.
     minutes: VecDeque<u64>,
     /// How far each counter was. One that is away for a while, as of a filter that returns, goes on from there.
@@ -69,7 +69,7 @@ impl Activity {
     }
 
     fn sample(&self, sources: &ActivitySources) {
-        let requests = sources.clients.status().iter().map(|client| client.requests).sum();
+        let requests: u64 = sources.clients.status().iter().map(|client| client.requests).sum();
         let events = sources.caches.events_sent();
         let active = sources.status.active().unwrap_or_default();
         let enforced = active.iter().filter(|filter| filter.entry().mode == Mode::Enforce);
@@ -99,7 +99,7 @@ impl Activity {
     }
 }
 
-impl Series {
+impl MinuteCounts {
     /// Adds a minute: the sum of how far each counter has come since it was read last, or since the start.
     fn push(&mut self, counters: impl IntoIterator<Item = (Arc<str>, u64)>) {
         let mut sum = 0_u64;
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_minute_is_how_far_the_counters_have_come() {
-        let mut series = Series::default();
+        let mut series = MinuteCounts::default();
         let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         series.push([(a.clone(), 5)]);
         series.push([(a.clone(), 7), (b.clone(), 10)]);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn an_hour_is_kept() {
-        let mut series = Series::default();
+        let mut series = MinuteCounts::default();
         for n in 1..=100 {
             series.push([("a".into(), n * n)]);
         }

@@ -27,9 +27,9 @@ pub(super) struct FilterChange {
     details: Vec<String>,
 }
 
-/// What changes of a filter are found in.
+/// The parts of a filter in which changes are found.
 #[derive(Debug, Clone, Copy)]
-struct Snapshot<'a> {
+struct ComparedFilter<'a> {
     entry: &'a FilterEntry,
     digest: Digest,
     version: &'a str,
@@ -38,14 +38,14 @@ struct Snapshot<'a> {
 impl FilterChange {
     /// A filter that was not there before.
     pub(super) fn added(filter: &Filter) -> Self {
-        let version = Snapshot::of(filter).version();
+        let version = ComparedFilter::of(filter).version();
         let details = version.map(|version| format!("version {version}")).into_iter().collect();
         Self { filter: filter.name().to_string(), change: "added", details }
     }
 
     /// A filter that another one of this name has replaced.
     pub(super) fn changed(old: &Filter, new: &Filter) -> Self {
-        let details = differences(Snapshot::of(old), Snapshot::of(new));
+        let details = differences(ComparedFilter::of(old), ComparedFilter::of(new));
         Self { filter: new.name().to_string(), change: "changed", details }
     }
 
@@ -59,7 +59,7 @@ impl FilterChange {
     }
 }
 
-impl<'a> Snapshot<'a> {
+impl<'a> ComparedFilter<'a> {
     fn of(filter: &'a Filter) -> Self {
         Self { entry: filter.entry(), digest: *filter.digest(), version: &filter.description().version }
     }
@@ -74,10 +74,10 @@ impl<'a> Snapshot<'a> {
 }
 
 /// The differences between two filters of one name. The keys have the names of the configuration.
-fn differences(old: Snapshot<'_>, new: Snapshot<'_>) -> Vec<String> {
+fn differences(old: ComparedFilter<'_>, new: ComparedFilter<'_>) -> Vec<String> {
     let mut found = Vec::new();
     if old.version != new.version {
-        let version = |filter: Snapshot<'_>| filter.version().unwrap_or_else(|| "none".to_owned());
+        let version = |filter: ComparedFilter<'_>| filter.version().unwrap_or_else(|| "none".to_owned());
         found.push(format!("version {} instead of {}", version(new), version(old)));
     }
     if old.digest != new.digest {
@@ -140,28 +140,28 @@ mod tests {
         FilterEntry { settings, ..FilterEntry::of("pools".parse().unwrap(), None) }
     }
 
-    fn snapshot<'a>(entry: &'a FilterEntry, module: &[u8], version: &'a str) -> Snapshot<'a> {
-        Snapshot { entry, digest: Digest::of(module), version }
+    fn snapshot<'a>(entry: &'a FilterEntry, module: &[u8], version: &'a str) -> ComparedFilter<'a> {
+        ComparedFilter { entry, digest: Digest::of(module), version }
     }
 
     #[test]
     fn another_module_is_a_change_of_version_and_digest() {
         let entry = entry(&json!({}));
-        let (old, new) = (snapshot(&entry, b"one", "1.0.0"), snapshot(&entry, b"two", "1.1.0"));
+        let (old, new) = (compared(&entry, b"one", "1.0.0"), compared(&entry, b"two", "1.1.0"));
         let found = differences(old, new);
         assert_eq!(found[0], "version 1.1.0 instead of 1.0.0");
         assert_eq!(found[1], format!("module {} instead of {}", new.short_digest(), old.short_digest()));
         assert_eq!((found.len(), new.short_digest().len()), (2, SHORT_DIGEST));
-        assert_eq!(differences(snapshot(&entry, b"one", ""), old), ["version 1.0.0 instead of none"]);
+        assert_eq!(differences(compared(&entry, b"one", ""), old), ["version 1.0.0 instead of none"]);
     }
 
     #[test]
     fn settings_are_named_without_their_values() {
         let one = entry(&json!({"kept": 1, "gone": "secret", "other": [1]}));
         let two = entry(&json!({"kept": 1, "other": [2], "new": {"token": "secret"}}));
-        assert_eq!(differences(snapshot(&one, b"", ""), snapshot(&two, b"", "")), ["settings gone, new, other"]);
+        assert_eq!(differences(compared(&one, b"", ""), compared(&two, b"", "")), ["settings gone, new, other"]);
         let many = entry(&(0..100).map(|n| (format!("{n:03}"), json!(n))).collect::<Value>());
-        let found = differences(snapshot(&one, b"", ""), snapshot(&many, b"", ""));
+        let found = differences(compared(&one, b"", ""), compared(&many, b"", ""));
         assert!(found[0].starts_with("settings 000, 001, ") && found[0].ends_with("009, and 93 more"), "{found:?}");
     }
 
@@ -175,8 +175,8 @@ mod tests {
             allow_hide: true,
             ..old.clone()
         };
-        let found = differences(snapshot(&old, b"", ""), snapshot(&new, b"", ""));
+        let found = differences(compared(&old, b"", ""), compared(&new, b"", ""));
         assert_eq!(found, ["mode observe", "failurePolicy Ignore", "keys match, allowHide"]);
-        assert!(differences(snapshot(&old, b"", ""), snapshot(&old, b"", "")).is_empty());
+        assert!(differences(compared(&old, b"", ""), compared(&old, b"", "")).is_empty());
     }
 }
