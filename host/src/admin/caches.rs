@@ -19,7 +19,7 @@ use crate::view::{CacheMetrics, CacheStatus, View, Views};
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "reports only")]
 pub struct Caches {
-    /// Tells since when no API server is reachable; `None` in tests.
+    /// Knows since when no API server is reachable; `None` in tests.
     pub upstream: Option<Arc<Upstream>>,
     /// `None` if no resource is cached.
     pub views: Option<Arc<Views>>,

@@ -131,7 +131,7 @@ fn changed_settings(old: &FilterEntry, new: &FilterEntry) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use weir_runtime::{FailurePolicy, Mode};
+    use weir_spec::{FailurePolicy, Mode};
 
     use super::*;
 

@@ -45,7 +45,7 @@ pub struct Notices {
     pub(crate) proxy: Option<Arc<ProxyMetrics>>,
     /// Where stores outlive the process; `Some(None)`: nowhere.
     pub(crate) disk: Option<Option<Arc<DiskCache>>>,
-    /// The last change of the cluster's history, and what told it.
+    /// The last change of the cluster's history, and what has shown it.
     pub(crate) history: Arc<Mutex<Option<(SystemTime, String)>>>,
 }
 
@@ -234,7 +234,7 @@ fn end(validity: CertificateValidity) -> Option<&'static str> {
 fn ending(credential: &str, validity: CertificateValidity) -> Option<String> {
     let what = end(validity)?;
     Some(format!(
-        "the client certificate of the {credential} credential {what} at {}: whoever issued it has to renew it, Weir takes a new one from its file",
+        "the client certificate of the {credential} credential {what} at {}: its issuer has to renew it, Weir takes a new one from its file",
         time(validity.ends)
     ))
 }

@@ -108,8 +108,8 @@ impl Admin {
         Self(Arc::new(Shared { parts, started: Instant::now(), scraping: Mutex::default() }))
     }
 
-    /// Starts to serve and returns. The server stops with the daemon, on an inherited socket, too: whoever asks how the daemon is
-    /// during its drain means the next one.
+    /// Starts to serve and returns. The server stops with the daemon, on an inherited socket, too: a request
+    /// during its drain means the next daemon.
     pub fn serve(&self, listener: TcpListener, tasks: &Tasks) {
         let (admin, spawner) = (self.clone(), tasks.clone());
         tasks.spawn_until_stop(async move {
@@ -140,7 +140,7 @@ impl Admin {
             let service = service_fn(move |request: Request<Incoming>| {
                 let (admin, connection) = (admin.clone(), counted.clone());
                 async move {
-                    // The answer is in memory. Whoever does not read it is as good as idle.
+                    // The answer is in memory. A client that does not read it counts as idle.
                     let _active = connection.begin();
                     let client = Client { address, local, connection: connection.clone() };
                     Ok::<_, Infallible>(admin.checked(request, &client).await)

@@ -32,7 +32,7 @@ func token(ctx context.Context, token string) (*authenticator.Response, bool, er
 	return nil, false, nil
 }
 
-// Credential tells which tokens the API server tries, and whom the request asks to impersonate.
+// Credential returns which tokens the API server tries, and the user that the request asks to impersonate.
 func credential(w *wire, req *http.Request) []byte {
 	// The authenticators may change the headers.
 	impersonated := impersonation(req.Clone(req.Context()))

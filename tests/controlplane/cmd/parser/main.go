@@ -1,4 +1,4 @@
-// Command parser tells what kube-apiserver's own code makes of requests, for the differential tests of Weir's parsers
+// Command parser prints what kube-apiserver's own code makes of requests, for the differential tests of Weir's parsers
 // (tests/real/differential.rs).
 //
 // It reads batches from stdin: a length of four bytes, little-endian, and as many bytes of frames. A frame is a length of four

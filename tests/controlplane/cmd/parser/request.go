@@ -46,7 +46,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"discovery.k8s.io/endpointslices": {Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"},
 }
 
-// Resource tells what the API server authorizes, and how it reads the options of a list or a watch.
+// Resource returns what the API server authorizes, and how it reads the options of a list or a watch.
 func resource(_ *wire, req *http.Request) []byte {
 	info, err := resolver.NewRequestInfo(req)
 	if err != nil {

@@ -228,7 +228,7 @@ func wentBack(was, is Object) error {
 }
 
 // Clock measures how long a client's watch was open since the last change or fault. A watch that ends and opens again
-// and again does not begin anew: its times add up.
+// and again does not start again: its times add up.
 type Clock struct {
 	begun, opened time.Time
 	open          bool
