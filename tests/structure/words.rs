@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::root;
 
 /// Words and phrases that have a plainer term: a program reports or logs, a credential is delegated, "a client that", "again".
-const WORDS: [&str; 19] = [
+const WORDS: [&str; 23] = [
     "anew",
+    "dice",
     "foreseen",
     "foresight",
     "hither",
@@ -16,6 +17,8 @@ const WORDS: [&str; 19] = [
     "lent",
     "loan",
     "loans",
+    "mends_by_itself",
+    "narrator",
     "of who",
     "tell",
     "telling",
@@ -25,6 +28,7 @@ const WORDS: [&str; 19] = [
     "who wants",
     "whoever",
     "whom",
+    "way_through",
 ];
 
 /// Files and folders that are not checked.
