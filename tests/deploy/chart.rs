@@ -163,6 +163,10 @@ fn normalized(object: &Value) -> Value {
     if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
         labels.retain(|label, _| label == "app.kubernetes.io/name" || label.starts_with("pod-security."));
     }
+    if object["kind"] == "CustomResourceDefinition" {
+        // `weir-operator crd` prints it without labels.
+        object["metadata"].as_object_mut().unwrap().remove("labels");
+    }
     if object["rules"].is_array() {
         object["rules"] = json!(permissions(&object));
     }
