@@ -56,7 +56,7 @@ impl Credential {
     ///
     /// # Errors
     /// The file cannot be read, or its credential cannot be sent to the admin port.
-    pub(super) async fn of(token_file: Option<&Path>, kubeconfig: Option<&Path>) -> Result<Self, CommandError> {
+    pub(super) async fn find(token_file: Option<&Path>, kubeconfig: Option<&Path>) -> Result<Self, CommandError> {
         match (token_file, kubeconfig) {
             (None, Some(file)) => Self::of_kubeconfig(file.to_owned()).await,
             (Some(file), _) => Self::of_file(file),
