@@ -127,13 +127,16 @@ async fn every_requested_shape_is_filtered() {
         "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
         "application/yaml",
         "application/cbor",
-        "text/html",
+        "text/html,*/*;q=0.8",
     ] {
         let answer = weir.client("kube-proxy").with("accept", accept).get(SERVICES).await;
         assert_eq!(answer.status, 200, "{accept}");
         assert!(!answer.text().contains("shop"), "{accept}: {}", answer.text());
         assert!(answer.text().contains("web"), "{accept}: {}", answer.text());
     }
+    // The API server's own refusal.
+    let refused = weir.client("kube-proxy").with("accept", "text/html").get(SERVICES).await;
+    assert_eq!((refused.status.as_u16(), refused.json()["reason"].clone()), (406, json!("NotAcceptable")));
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ fn direct(plane: &Plane) -> Client {
     let read = |path| std::fs::read_to_string(path).unwrap();
     let (certificate, key) = plane.certificate("admin");
     let pair = Pair { certificate: read(certificate), key: read(key) };
-    Client::trusting(&server, "test", Some(&read(plane.ca())), Some(&pair))
+    Client::http1_showing(&server, "test", &read(plane.ca()), &pair)
 }
 
 /// Two Services, a slice and a pool, with fields of all kinds.
@@ -254,7 +254,7 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
     let guest = std::fs::read(built::target().join("guest.wasm")).unwrap();
     let weir = Setup::kubeconfig(&plane.kubeconfig("weir"))
         .on_disk(cache.path())
-        .module("guest.wasm", &guest)
+        .module("guest", &guest)
         .filters(KEEP)
         .start_ready()
         .await;

@@ -140,7 +140,7 @@ mod tests {
         FilterEntry { settings, ..FilterEntry::of("pools".parse().unwrap(), None) }
     }
 
-    fn snapshot<'a>(entry: &'a FilterEntry, module: &[u8], version: &'a str) -> ComparedFilter<'a> {
+    fn compared<'a>(entry: &'a FilterEntry, module: &[u8], version: &'a str) -> ComparedFilter<'a> {
         ComparedFilter { entry, digest: Digest::of(module), version }
     }
 
