@@ -70,9 +70,9 @@ impl Scene {
     /// The settings of Weir with the four filters that YurtHub has for kube-proxy, and with its caches on disk.
     fn weir(&self) -> Setup {
         let filters: Vec<_> = Kind::BOTH.iter().flat_map(|kind| kind.filters()).collect();
-        let settings = |name| if name == "nodeportisolation" { "{whenClosed: drop}" } else { "{}" };
-        let line = |name| format!("  - {{name: {name}, module: {name}.wasm, settings: {}}}\n", settings(name));
-        let text: String = filters.iter().map(|name| line(*name)).collect();
+        let settings = |name: &str| if name == "nodeportisolation" { "{whenClosed: drop}" } else { "{}" };
+        let line = |name: &str| format!("  - {{name: {name}, module: {name}.wasm, settings: {}}}\n", settings(name));
+        let text: String = filters.iter().map(|name| line(name)).collect();
         let setup = Setup::new(self.server.url())
             .flag("--node-name", data::NODE)
             .filters(&format!("filters:\n{text}"))

@@ -56,7 +56,7 @@ async fn reads(url: &str, when: &str, rows: &mut Rows) {
     let one = format!("/api/v1/namespaces/team-01/services/{HIDDEN}");
     for (component, what, path, accept) in [
         ("kube-proxy", "list of Services", list, "application/json"),
-        ("kube-proxy", "get of a Service", &one, "application/json"),
+        ("kube-proxy", "get of a Service", one.as_str(), "application/json"),
         ("kube-proxy", "list of Services as Table", list, AS_TABLE),
         ("kube-proxy", "list of Services as PartialObjectMetadata", list, AS_METADATA),
         ("kubectl", "list of Services as Table", "/api/v1/services?limit=500", AS_TABLE),

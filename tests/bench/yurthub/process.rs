@@ -28,7 +28,7 @@ impl YurtHub {
         write_credentials(&root, scene);
         // It does not accept port 0, so this uses ports that were free a moment ago.
         let free: Vec<_> = (0..4).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let [serve, port, secure, multiplexer] = [0, 1, 2, 3].map(|n| free[n].local_addr().unwrap().port());
+        let [serve, port, secure, multiplexer] = [0_usize, 1, 2, 3].map(|n| free[n].local_addr().unwrap().port());
         drop(free);
         let log = File::create(folder.path().join("log")).unwrap();
         let child = Command::new(program)
