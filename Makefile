@@ -32,7 +32,7 @@ shipped: modules ## target/shipped: the same programs, optimised across crates
 	$(call split,$(SHIPPED),weir)
 	$(call split,$(SHIPPED),weir-operator)
 
-# For the tests of traces, and for who wants them. `build` puts the daemon without them back in its place.
+# For the tests of traces, and for users of traces. `build` restores the daemon without them.
 otlp: ## target/otlp/weir: the daemon with traces
 	cargo build --release --locked $(HOST) --features weir/otlp --bin weir
 	@mkdir -p $(TARGET)/otlp
@@ -201,10 +201,12 @@ docs-tables: ## rewrites the tables of flags, configuration keys and metrics in 
 
 # Built once, where crates.io can be reached; without it the check is skipped aloud.
 DENY := $(TARGET)/tools/bin/cargo-deny
-deny: ## licences, duplicate versions, sources of all dependencies
+deny: ## licences, duplicate versions, sources and known vulnerabilities of all dependencies
 	@[ -x $(DENY) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-deny@0.20.2 \
 	    || sh tests/skip.sh deny "cargo-deny cannot be installed"
 	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources; fi
+	@if [ ! -x $(DENY) ]; then :; elif timeout 60 $(DENY) fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
+	else sh tests/skip.sh advisories "the database of RustSec cannot be had"; fi
 
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
@@ -228,7 +230,7 @@ schema-check: ## the committed table is what the published types say (skipped wi
 
 # Long runs, each a target of its own.
 MUTATIONS ?= 100000
-converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail, FAULTS=n times as often; MUTATIONS=n and SEED=n, from a failed run
+converge: build controlplane ## caches behind Weir against a real API server, whose link, disk, clock and daemon fail, FAULTS=n times as often; MUTATIONS=n and SEED=n, from a failed run, which leaves target/converge/SEED
 	WEIR_MUTATIONS=$(MUTATIONS) WEIR_SEED=$(SEED) WEIR_FAULTS=$(FAULTS) cargo test --release --locked -p weir-tests --test real converge -- --nocapture
 
 INPUTS ?= 10000000
@@ -266,8 +268,8 @@ replay: modules ## calls against replays over generated filters, objects and cha
 fuzz: ## coverage-guided fuzzing of the document engine's parsers; FUZZ_RUNS=n bounds each by executions
 	$(MAKE) -C tests/fuzz
 
-# The only unsafe code is the block scanner's. Words and vectors are interpreted alike, the latter with the target features
-# that a processor would tell. Needs a nightly toolchain with the components miri and rust-src.
+# The only unsafe code is the block scanner's. Miri interprets its word and vector forms, the latter with the target features
+# that a processor would report. Needs a nightly toolchain with the components miri and rust-src.
 MIRI_FEATURES := $(if $(findstring x86_64,$(shell rustc -vV)),+avx2$(,)+pclmulqdq$(,)+bmi1$(,)+bmi2$(,)+popcnt$(,)+lzcnt,+neon$(,)+aes)
 miri: ## the block scanner's tests under Miri, in a short form
 	MIRIFLAGS=-Zmiri-disable-isolation RUSTFLAGS="-Ctarget-feature=$(MIRI_FEATURES)" \

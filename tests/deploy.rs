@@ -16,4 +16,6 @@ mod deploy {
     mod image;
     mod monitoring;
     mod nodes;
+    mod release;
+    mod upgrade;
 }

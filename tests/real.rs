@@ -26,6 +26,7 @@ mod real {
     mod restored;
     mod secure;
     mod streams;
+    mod uninstall;
     mod wire;
     mod writes;
 }

@@ -25,6 +25,8 @@ mod links;
 mod source;
 #[path = "structure/trust.rs"]
 mod trust;
+#[path = "structure/words.rs"]
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -37,11 +39,12 @@ const MAX_LINES: usize = 600;
 const CRATES: &[(&str, &[&str])] = &[
     ("weir-document", &[]),
     ("weir-kube", &[]),
+    ("weir-spec", &["weir-document", "weir-kube"]),
     ("weir-process", &[]),
     ("weir-upstream", &["weir-kube", "weir-process"]),
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
-    ("weir-runtime", &["weir-document", "weir-kube", "weir-process"]),
-    ("weir-registry", &["weir-kube", "weir-runtime"]),
+    ("weir-runtime", &["weir-document", "weir-kube", "weir-process", "weir-spec"]),
+    ("weir-registry", &["weir-kube", "weir-process", "weir-spec"]),
     ("weir-view", &["weir-store"]),
     (
         "weir",
@@ -54,6 +57,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-upstream",
             "weir-store",
             "weir-runtime",
+            "weir-spec",
             "weir-view",
         ],
     ),

@@ -1,6 +1,8 @@
 //! The admin port: liveness, readiness, metrics, the state of filters and watch caches, and the status page.
 
+mod activity;
 mod caches;
+mod filter_change;
 mod metrics;
 mod notices;
 mod overview;
@@ -10,6 +12,7 @@ mod reload_history;
 pub mod status;
 mod verdict;
 
+pub use activity::{Activity, ActivitySources};
 pub use caches::Caches;
 pub use metrics::AdminMetrics;
 pub use notices::Notices;

@@ -16,7 +16,7 @@ use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
-use crate::admin::{Admin, AdminParts, Caches, Notices};
+use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, Notices};
 use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
@@ -279,7 +279,16 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     });
     tasks.spawn_until_stop(notices.clone().log());
     tasks.spawn_until_stop(Notices::follow_history(notices.history.clone(), check.findings.subscribe()));
+    let activity = Arc::<Activity>::default();
+    let sources = ActivitySources {
+        clients: clients.clone(),
+        caches: caches.clone(),
+        status: status.clone(),
+        runtime: metrics.runtime.clone(),
+    };
+    tasks.spawn_until_stop(activity.clone().follow(sources));
     let admin = AdminParts {
+        activity,
         notices,
         status,
         registry,

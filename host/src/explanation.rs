@@ -10,7 +10,8 @@ use diffy::DiffOptions;
 use serde_json::{Value, json};
 use weir_document::Document;
 use weir_kube::{ResourceRequest, VerbClass};
-use weir_runtime::{Chain, Decision, FailurePolicy, FilterExplanation, FilterSet, MatchRule, Step};
+use weir_runtime::{Chain, Decision, FilterExplanation, FilterSet, Step};
+use weir_spec::{FailurePolicy, MatchRule};
 
 pub use self::text::write_text;
 

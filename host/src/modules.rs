@@ -31,7 +31,8 @@ use crate::unpack::unpacked;
 use weir_kube::utf8;
 use weir_process::{FileRead, WatchedFiles, files};
 use weir_registry::signature::SignaturePolicy;
-use weir_runtime::{Digest, Filter, FilterEntry, MAX_MODULE, ModuleSource};
+use weir_runtime::Filter;
+use weir_spec::{Digest, FilterEntry, MAX_MODULE, ModuleSource};
 use weir_store::Peers;
 
 /// The largest file of settings in bytes.

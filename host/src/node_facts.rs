@@ -170,7 +170,7 @@ impl NodeFacts {
         Self {
             labels,
             is_off: switch == Some(OFF),
-            unknown_switch: unknown.map(|value| weir_runtime::one_line(value, SHOWN)),
+            unknown_switch: unknown.map(|value| weir_process::one_line(value, SHOWN)),
             is_missing: false,
         }
     }

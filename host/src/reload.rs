@@ -42,7 +42,8 @@ use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
 use crate::config::{ConfigSource, Configuration};
 use crate::modules::Modules;
 use crate::node_facts::NodeState;
-use weir_runtime::{Filter, FilterSet, Loader, MatchRule, Serving, ServingSender};
+use weir_runtime::{Filter, FilterSet, Loader, Serving, ServingSender};
+use weir_spec::MatchRule;
 
 /// The first pause before a retry. Some errors end without a change that Weir watches, such as a missing permission.
 const RETRY: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 
-use weir_runtime::MAX_MODULE;
+use weir_spec::MAX_MODULE;
 
 /// The first bytes of gzip.
 const GZIP: &[u8] = &[0x1f, 0x8b];

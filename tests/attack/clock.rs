@@ -1,4 +1,4 @@
-//! Whoever may choose the headers of an answer, and a server whose clock is wrong: neither sets the clock of the daemon.
+//! Clients that can choose response headers, and a server with a wrong clock: neither sets the clock of the daemon.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,7 @@ const LOG: &str = "/api/v1/namespaces/default/pods/web/log";
 const AGGREGATED: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
 const HOUR: Duration = Duration::from_secs(3600);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A server that tells no time for a while asked nobody for it either: longer than any daemon trusts what it has heard.
+/// How long a response is delayed: longer than the daemon trusts the time of its last probe.
 const LATER: Duration = Duration::from_secs(11);
 
 async fn cluster(pair: &Pair) -> ApiServer {
@@ -46,8 +46,8 @@ fn dated(time: SystemTime) -> Action {
     Action::Answer(answer)
 }
 
-/// A server whose own probes tell this time.
-fn tells(server: &ApiServer, time: SystemTime) {
+/// Sets the time that the server's own probes return.
+fn reports(server: &ApiServer, time: SystemTime) {
     server.on_request(move |request| if request.path == "/readyz" { dated(time) } else { Action::Serve });
 }
 
@@ -84,7 +84,7 @@ async fn no_answer_of_a_pod_or_of_an_aggregated_api_sets_the_clock() {
     // New connections verify the API server's certificate.
     server.break_connections();
     assert_eq!(client.get(NODES).await.status, 200);
-    // The same after a restart.
+    // A restart changes nothing.
     assert_eq!(weir.stop().await, Some(0));
     let weir = shipped(server.url(), &ca, cache.path()).start_ready().await;
     assert!(is_ahead(&weir).await < HOUR);
@@ -95,7 +95,7 @@ async fn no_answer_of_a_pod_or_of_an_aggregated_api_sets_the_clock() {
 async fn a_server_alone_sets_the_clock_forwards_only_within_its_certificate() {
     let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
     let server = cluster(&ca.server_for(24 * HOUR)).await;
-    tells(&server, SystemTime::now() + 73 * YEAR);
+    reports(&server, SystemTime::now() + 73 * YEAR);
     let weir = shipped(server.url(), &ca, cache.path()).start_ready().await;
     weir.logged("it counts once another server").await;
     assert!(is_ahead(&weir).await < HOUR);
@@ -104,10 +104,10 @@ async fn a_server_alone_sets_the_clock_forwards_only_within_its_certificate() {
 }
 
 #[tokio::test]
-async fn what_one_server_told_counts_while_the_daemon_runs_and_is_not_kept() {
+async fn the_time_of_one_server_counts_while_the_daemon_runs_and_is_not_stored() {
     let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
     let server = cluster(&ca.server_for(YEAR)).await;
-    tells(&server, SystemTime::now() + YEAR / 2);
+    reports(&server, SystemTime::now() + YEAR / 2);
     let weir = shipped(server.url(), &ca, cache.path()).start_ready().await;
     weir.logged("the API server told the time").await;
     assert!(is_ahead(&weir).await > YEAR / 4, "its certificate is valid then");
@@ -123,12 +123,12 @@ async fn two_servers_that_agree_set_the_clock() {
     let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
     let (one, other) = (cluster(&ca.server_for(24 * HOUR)).await, cluster(&ca.server_for(24 * HOUR)).await);
     let later = SystemTime::now() + 2 * YEAR;
-    tells(&one, later);
+    reports(&one, later);
     let weir = shipped(&format!("{},{}", one.url(), other.url()), &ca, cache.path()).start_ready().await;
     weir.logged("it counts once another server").await;
     assert!(is_ahead(&weir).await < HOUR, "the other one has the right time");
     let from = weir.log_length();
-    tells(&other, later);
+    reports(&other, later);
     weir.logged_after(from, "the API server told the time").await;
     assert!(is_ahead(&weir).await > YEAR);
 }
@@ -149,10 +149,10 @@ async fn a_machine_in_1970_believes_its_server_and_never_what_is_before_its_last
     let time: Timestamp = status["time"].as_str().unwrap().parse().unwrap();
     assert!(SystemTime::from(time) + HOUR > SystemTime::now());
     assert_eq!(weir.stop().await, Some(0));
-    // Backwards: the time of the file is later than what the server tells.
+    // Backwards: the time of the file is later than that of the server.
     let known = Timestamp::try_from(SystemTime::now()).unwrap();
     std::fs::write(cache.path().join("last-time"), format!("{known}\n")).unwrap();
-    tells(&server, SystemTime::now() - YEAR);
+    reports(&server, SystemTime::now() - YEAR);
     let weir = start().await;
     assert_eq!(weir.client("tool").get(NODES).await.status, 200);
     weir.logged("it counts once another server").await;
@@ -199,7 +199,7 @@ async fn a_client_that_breaks_off_its_request_is_no_outage() {
 }
 
 #[tokio::test]
-async fn permissions_and_objects_on_disk_survive_a_wrong_time_that_was_told_once() {
+async fn permissions_and_objects_on_disk_survive_one_wrong_time() {
     const MAP: &str = "/api/v1/namespaces/default/configmaps/settings";
     let (ca, cache) = (Authority::new("cluster"), tempfile::tempdir().unwrap());
     let server = cluster(&ca.server_for(YEAR)).await;
@@ -213,7 +213,7 @@ async fn permissions_and_objects_on_disk_survive_a_wrong_time_that_was_told_once
     }
     assert_eq!(weir.stop().await, Some(0));
     // Half a year later all of it would have expired.
-    tells(&server, SystemTime::now() + YEAR / 2);
+    reports(&server, SystemTime::now() + YEAR / 2);
     let weir = shipped(&url, &ca, cache.path()).start_ready().await;
     weir.logged("the API server told the time").await;
     assert!(is_ahead(&weir).await > YEAR / 4, "the daemon believes it");

@@ -50,7 +50,7 @@ async fn a_changed_bit_in_compiled_code_is_never_run() {
     }
 }
 
-/// Whoever may write to it could put code there, which the daemon would run.
+/// Anyone who can write to it could put code there, which the daemon would run.
 #[tokio::test]
 async fn a_cache_directory_that_others_may_write_is_not_used() {
     let server = edge().await;

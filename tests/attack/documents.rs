@@ -64,7 +64,7 @@ async fn an_object_that_is_nested_too_deep_is_the_error_of_this_object() {
     }
 }
 
-/// A response with the length of what is left: only the form of the bytes can tell.
+/// The Content-Length matches the cut body: only the encoding shows that bytes are missing.
 #[tokio::test]
 async fn protobuf_that_is_cut_at_any_byte_is_never_a_shorter_list() {
     const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

@@ -214,7 +214,7 @@ async fn garbage_tokens_leave_nothing_on_disk() {
     gets.buffer_unordered(40).collect::<Vec<_>>().await;
     node.end().await;
     assert!(serves_node(&weir).await);
-    // Nothing is removed of those of whom nothing was kept: flash wears. A second is more than the interval of commits.
+    // Removals of names that were never stored write nothing: flash wears. A second is more than the interval of commits.
     let commits = weir.metric("weir_cache_commits_total").await;
     for round in 0..6 {
         for n in 0..10 {

@@ -1,8 +1,8 @@
 //! Request smuggling: spellings of the two lengths of a body on which proxies have disagreed, from the published corpora (RFC 9112
 //! section 11.2, the "HTTP Desync Attacks" of 2019 to 2025, and the tests of llhttp).
 //!
-//! Weir writes each request anew. So what counts is that the API server gets no request that Weir has not answered, and no body
-//! that Weir has read as something else.
+//! Weir serializes each request again. So the API server must get no request that Weir has not answered, and no body that Weir
+//! has read as something else.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

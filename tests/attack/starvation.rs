@@ -137,7 +137,7 @@ async fn slow_watches_that_hold_nothing_are_not_ended_for_memory() {
         watches.push(sender.clone().send_request(request).await.unwrap().into_body());
     }
     let node = NodeReads::start(weir.client("kubelet"), weir.client("kube-proxy")).await;
-    // A log is a window of bytes: three of them are too many, whatever else is slow.
+    // A log is a window of bytes: three of them are too many, even on a slow machine.
     let _open = unread(&weir, 3).await;
     weir.logged("response given up").await;
     server.store().put(service("late", "ClusterIP")).unwrap();

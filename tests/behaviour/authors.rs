@@ -195,7 +195,7 @@ fn new_projects_of_other_languages_build_and_pass() {
         assert!(tested.contains("3 cases: 3 passed, 0 failed; 2 ran in protobuf, too"), "{language}: {tested}");
         eprintln!("{language}: {}", tested.lines().last().unwrap());
 
-        a_broken_filter_tells_where(&desk, language, &folder.join(place), &folder);
+        a_broken_filter_logs_message_and_stack(&desk, language, &folder.join(place), &folder);
 
         let source = fs::read_to_string(examples.join(example)).unwrap();
         // The packages of a project in Go have its name in their path.
@@ -208,7 +208,7 @@ fn new_projects_of_other_languages_build_and_pass() {
 }
 
 /// A panic, an exception, a throw: the message and the stack are in the log, and the object has failed.
-fn a_broken_filter_tells_where(desk: &Desk, language: &str, source: &Path, folder: &Path) {
+fn a_broken_filter_logs_message_and_stack(desk: &Desk, language: &str, source: &Path, folder: &Path) {
     let (before, broken, stack) = match language {
         "python" => (
             "        return Verdict.HIDE if",
@@ -371,7 +371,7 @@ fn a_module_may_have_any_file_name_and_be_compressed() {
     {
         let inspected = desk.weir(&["inspect", file]).well();
         assert!(inspected.contains(&format!("- name: {name}\n    module: {in_map}\n")), "{inspected}");
-        assert!(inspected.contains(&weir_runtime::Digest::of(&module).to_string()), "{inspected}");
+        assert!(inspected.contains(&weir_spec::Digest::of(&module).to_string()), "{inspected}");
         let ran = desk.weir(&["run", file, "--object", "services.yaml"]).well();
         assert!(ran.contains("services shop/a: unchanged"), "{ran}");
         assert!(desk.weir(&["test", file]).well().contains("0 cases"));

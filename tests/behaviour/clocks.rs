@@ -135,7 +135,7 @@ async fn a_clock_that_was_years_ahead_costs_nothing_once_it_is_set() {
     weir.stop().await;
     let weir = node.start().await;
     let kubelet = node.kubelet(&weir).await;
-    // What a node component may read has no end that a clock tells. Its token has one.
+    // A node component's permissions do not expire. Its token does.
     assert_eq!((kubelet.names(SERVICES).await, token(&kubelet).await), (names.clone(), 503));
     node.machine.put_clock_ahead(0);
     let kubelet = node.kubelet(&weir).await;

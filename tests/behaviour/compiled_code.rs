@@ -32,7 +32,7 @@ async fn modules_are_compiled_in_memory_while_the_disk_is_read_only_or_full() {
         let line = weir.logged("compiled code cannot be kept on disk").await;
         assert_eq!(line["level"], "WARN", "{line}");
         assert!(line.to_string().contains(&folder.path().display().to_string()), "{line}");
-        let memory = format!("weir-{}", weir_runtime::Digest::of(folder.path().as_os_str().as_encoded_bytes()).hex());
+        let memory = format!("weir-{}", weir_spec::Digest::of(folder.path().as_os_str().as_encoded_bytes()).hex());
         assert!(!Path::new("/dev/shm").join(memory).exists(), "code that is loaded is no longer there");
     }
 }

@@ -123,7 +123,7 @@ async fn filters_for_other_nodes_and_equal_configurations_change_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_compared_is_told() {
+async fn an_input_that_cannot_be_compared_is_an_error() {
     let desk = Desk::new().await;
     for (text, node, reason) in [
         ("filters: [{name: a}]", "edge-a", "filter a: "),

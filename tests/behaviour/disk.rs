@@ -52,7 +52,7 @@ impl Node {
         setup(&self.link, &folder.join("cache"))
     }
 
-    /// A copy of what is on disk.
+    /// A copy of the files on disk.
     fn copy(&self) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         let from = format!("{}/.", self.folder.path().display());
@@ -241,18 +241,18 @@ async fn starts_with(node: &mut Node, file: &Path, replacement: Option<Replaceme
     }
     let is_in_use = !name.ends_with(".key");
     if is_in_use && replacement.is_none_or(|replacement| replacement.is_logged(&name)) {
-        let is_told = || {
+        let is_logged = || {
             weir.log_text().lines().any(|line| {
                 line.contains(&name) && (line.contains("reason") || line.contains("error")) && line.contains("WARN")
             })
         };
-        // What is not read for clients is looked at beside them.
-        let told = async {
-            while !is_told() {
+        // Files that no client needs are read in the background.
+        let logged = async {
+            while !is_logged() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        assert!(tokio::time::timeout(PATIENCE, told).await.is_ok(), "{case}: {}", weir.log_text());
+        assert!(tokio::time::timeout(PATIENCE, logged).await.is_ok(), "{case}: {}", weir.log_text());
     }
     node.link.up().await;
     weir.ready().await;

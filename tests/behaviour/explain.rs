@@ -234,7 +234,7 @@ async fn what_is_no_whole_answer_of_an_admin_port_does_not_hold_a_command() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_explained_is_told() {
+async fn a_request_that_cannot_be_explained_gets_the_reason() {
     let site = site().await;
     for (path, code, reason) in [
         ("/explain/api/v1/namespaces/default/services/none?component=a", 404, "services \"none\" not found"),

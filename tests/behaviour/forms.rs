@@ -124,7 +124,7 @@ async fn a_protobuf_watch_is_filtered_frame_by_frame() {
     let from = async |version: u64| {
         client.watch(&format!("{SERVICES}?watch=1&allowWatchBookmarks=1&resourceVersion={version}")).await
     };
-    // Nothing is known of who continues from before the filters' stamp.
+    // The resume state of a client is unknown if its version is older than the chain version.
     let mut events = Frames::of(from(server.store().revision()).await);
     let mut present = Vec::new();
     for _ in 0..4 {

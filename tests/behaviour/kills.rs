@@ -58,7 +58,7 @@ async fn a_client_that_is_ahead_of_the_disk_loses_what_other_filters_hide_after_
     let version = next_of(&mut watch, "ADDED late").await["object"]["metadata"]["resourceVersion"].clone();
 
     let weir = weir.killed().await.filters(NO_LOAD_BALANCERS).start_ready().await;
-    // Two clients of one name: the first tells nothing of the second.
+    // Two clients of one name: the state of the first says nothing about the second.
     for _ in 0..2 {
         let mut watch = watch_from(&weir.client("kube-proxy"), version.as_str().unwrap()).await;
         next_of(&mut watch, "DELETED late").await;

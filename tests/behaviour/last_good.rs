@@ -42,7 +42,7 @@ async fn an_upgrade_whose_module_is_refused_leaves_the_last_good_set() {
     assert_eq!(state(&weir, "discardcloudservice").await, "live, change refused");
     let last = weir.admin().json("/filters").await["lastReload"].clone();
     assert!(last["warnings"].to_string().contains("this is the last good configuration"), "{last}");
-    // It stays the last good one, whatever is tried meanwhile.
+    // It stays the last good one through all failed attempts.
     let weir = weir.stopped().await.start_ready().await;
     assert_eq!(weir.client("kube-proxy").names(SERVICES).await, FILTERED);
     weir.put_module("discardcloudservice", &std::fs::read(weir_tests::built::module("discardcloudservice")).unwrap());

@@ -1,6 +1,6 @@
 //! Random lives of one cache directory: starts and stops, kills, wrong names, keys, users, mounts, releases and clocks, full and
 //! broken disks, replaced files, clusters that are put back or exchanged. A start that fits serves everything that was committed
-//! and not replaced since; nothing of another history is served as fresh; and the process never ends because of what is on disk.
+//! and not replaced since; nothing of another history is served as fresh; and no content of the disk ends the process.
 //!
 //! `WEIR_LIVES` sets how many, `WEIR_SEED` the seed of the first one; `make lives` sets both. A life that fails is printed with its
 //! seed, and made as short as it still fails, by at most `WEIR_SHRINK` further lives.

@@ -273,9 +273,9 @@ async fn after_a_restart_of_the_node_its_endpoints_are_not_ready_until_kubelet_r
     assert_eq!(site.shown().await, all(NEW, true));
 }
 
-/// Kills and full disks lose that kubelet has reported to the API server. What the disk has of the pods tells it.
+/// Kills and full disks lose the record of kubelet's report to the API server. The pods on disk still show that report.
 #[tokio::test]
-async fn an_earlier_report_on_disk_does_not_replace_what_the_api_server_was_told_later() {
+async fn an_earlier_report_on_disk_does_not_replace_a_later_one_to_the_api_server() {
     let Some(machine) = Machine::new() else { return };
     let mut site = Site::new().await;
     let cache = site.cache.path().to_owned();
@@ -307,7 +307,7 @@ async fn an_earlier_report_on_disk_does_not_replace_what_the_api_server_was_told
     site.start("boot-2", |setup| setup).await;
     assert_eq!(site.shown().await, all(NEW, true), "{:?}", site.states().await);
 
-    // The same, with pods on disk that are as old as the report: the API server tells.
+    // Now the pods on disk are as old as the report: the API server has the later status.
     site.stop().await;
     std::fs::write(&file, awaited).unwrap();
     site.link.up().await;
@@ -480,7 +480,7 @@ fn moved_b() -> Value {
 }
 
 #[tokio::test]
-async fn neighbours_tell_each_other_where_their_pods_are() {
+async fn neighbours_exchange_the_addresses_of_their_pods() {
     let mut site = Neighbours::new(40, |setup| setup).await;
     site.cut().await;
     assert_eq!(patch_at(&site.kubelet_b(), POD_B, "u-b", moved_b()).await, 503);

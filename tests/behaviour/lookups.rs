@@ -44,7 +44,7 @@ async fn informed(server: &ApiServer, client: &Client) -> Events {
     client.watch(&format!("{SLICES}?watch=true&resourceVersion={version}")).await
 }
 
-/// The watch ends between two events, and a next one begins with what the filters show now.
+/// The watch ends between two events, and the next one begins with the present outcome of the filters.
 async fn changes(events: &mut Events, server: &ApiServer, client: &Client) -> Value {
     assert_eq!(events.try_next().await, Ok(None));
     let version = server.store().revision();

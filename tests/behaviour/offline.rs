@@ -127,7 +127,7 @@ async fn follows_when_the_server_returns(server: &ApiServer, link: &mut Link, cl
     assert_eq!((&event["type"], nodes(&event["object"])), (&json!("MODIFIED"), vec!["edge-a".to_owned()]), "{event}");
     let requests = server.requests();
     let targets: Vec<_> = requests.iter().skip(before).map(|request| request.target()).collect();
-    // One object tells the newest version of the history that goes on.
+    // A read of one object returns the newest version of the continued history.
     let is_glance = |target: &str| target.contains("limit=1") && !target.contains("limit=1000");
     let lists =
         |target: &&String| target.contains("limit=") && !target.contains("/configmaps") && !is_glance(target.as_str());

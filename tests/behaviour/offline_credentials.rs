@@ -16,7 +16,7 @@ use super::{NO_LOAD_BALANCERS, service};
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";
 
-/// A node whose kubeconfig has an exec plugin. What the plugin does is in a file.
+/// A node whose kubeconfig has an exec plugin. A file controls the plugin.
 struct Node {
     server: ApiServer,
     link: Link,

@@ -54,7 +54,7 @@ async fn gets(weir: &Daemon, token: &str, wanted: u16) {
 }
 
 #[tokio::test]
-async fn after_the_grace_node_components_go_on_and_others_are_told() {
+async fn after_the_grace_node_components_go_on_and_others_get_the_reason() {
     let Some(mut node) = Node::new().await else { return };
     let weir = node.start().await;
     for token in ["proxy", "tenant"] {
@@ -67,8 +67,8 @@ async fn after_the_grace_node_components_go_on_and_others_are_told() {
     weir.stop().await;
     let weir = node.start().await;
     gets(&weir, "tenant", 503).await;
-    let told = client(&weir, "tenant").get(SERVICES).await.text();
-    assert!(told.contains("--offline-grace=5s ended") && told.contains("unknown since 20"), "{told}");
+    let text = client(&weir, "tenant").get(SERVICES).await.text();
+    assert!(text.contains("--offline-grace=5s ended") && text.contains("unknown since 20"), "{text}");
     assert_eq!(status(&weir, "proxy").await, 200);
     assert_eq!(weir.metric("weir_offline_grace_left_seconds").await, 0.0);
     assert!(weir.metric("weir_offline_seconds").await >= 5.0);
@@ -78,7 +78,7 @@ async fn after_the_grace_node_components_go_on_and_others_are_told() {
 
     weir.stop().await;
 
-    // Neither a restart nor a clock begins it anew, or ends what has no end.
+    // Neither a restart nor a clock restarts the grace period, or ends permissions that do not expire.
     for ahead in [0, YEAR] {
         node.machine.put_clock_ahead(ahead);
         weir_stopped_and_started(&node).await;

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use weir_tests::browser::Browser;
+use weir_tests::built;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::link::Link;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
 
@@ -15,6 +17,38 @@ const OBJECT: &str = "<script>alert(1)";
 async fn open(browser: &mut Browser, weir: &Daemon) {
     browser.open(&format!("{}/", weir.admin_url())).await;
     browser.wait("document.getElementById('updated').textContent !== ''").await;
+}
+
+/// The words of the page that two lines share.
+const BROKEN_WORDS: &str = r"(() => {
+    const broken = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const text = texts.currentNode;
+        if (text.parentElement.closest('script, style, noscript')) continue;
+        for (const {0: word, index} of text.data.matchAll(/[\p{L}\p{N}]+/gu)) {
+            const range = document.createRange();
+            range.setStart(text, index);
+            range.setEnd(text, index + word.length);
+            if (new Set([...range.getClientRects()].map(({top}) => Math.round(top))).size > 1) broken.push(word);
+        }
+    }
+    return broken;
+})()";
+
+/// Looks at the page in one of its states: wide and narrow, light and dark. Keeps an image of each.
+async fn look(browser: &mut Browser, weir: &Daemon, state: &str) {
+    let folder = built::target().join("page");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (width, colours) in [(1280, "light"), (1280, "dark"), (800, "light"), (390, "light"), (390, "dark")] {
+        browser.display(width, 900, colours).await;
+        open(browser, weir).await;
+        let shown = browser.value("document.getElementById('state').textContent").await;
+        assert_eq!(shown, state, "{}", browser.text().await);
+        let overflow = browser.value("document.documentElement.scrollWidth - window.innerWidth").await;
+        assert!(overflow.as_i64().unwrap() <= 0, "{state}, {width}: {overflow} pixels too wide");
+        assert_eq!(browser.value(BROKEN_WORDS).await, json!([]), "{state}, {width}");
+        browser.screenshot(&folder.join(format!("{}-{width}-{colours}.png", state.replace(' ', "-")))).await;
+    }
 }
 
 #[tokio::test]
@@ -52,6 +86,10 @@ async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
     let banner = browser.value("document.getElementById('banners').innerText").await;
     assert!(banner.as_str().unwrap().contains("the last good filter set stays in force"), "{banner}");
     let from = weir.log_length();
+    weir.put_filters(&format!("{}\n    failurePolicy: Ignore\n", NO_LOAD_BALANCERS.trim_end()));
+    weir.logged_after(from, "filter set activated").await;
+    browser.wait("document.getElementById('reloads').innerText.includes('discardcloudservice changed: failurePolicy Ignore')").await;
+    let from = weir.log_length();
     weir.put_filters("filters: []");
     weir.logged_after(from, "filter set activated").await;
     browser.wait("document.getElementById('filters').innerText.includes('No filter is configured')").await;
@@ -66,10 +104,65 @@ async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
 }
 
 #[tokio::test]
+async fn an_outage_is_one_line_and_no_row_is_red() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let mut link = Link::to(&server).await;
+    let weir = Setup::new(&link.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
+    open(&mut browser, &weir).await;
+    browser.wait("document.getElementById('caches').innerText.includes('synced')").await;
+    link.down().await;
+    browser.wait("document.getElementById('state').textContent === 'offline'").await;
+    for component in ["one", "two", "three"] {
+        assert_eq!(weir.client(component).get("/api/v1/namespaces").await.status, 503);
+    }
+    browser.wait("document.getElementById('failures').innerText.includes('one, two, three')").await;
+    let lines = browser
+        .value("[...document.querySelectorAll('.banner:not(.note)')].map((line) => [line.className, line.innerText])");
+    let lines = lines.await;
+    assert_eq!(lines.as_array().unwrap().len(), 1, "{lines}");
+    assert_eq!(lines[0][0], "banner warn");
+    assert!(lines[0][1].as_str().unwrap().contains("no API server has answered since"), "{lines}");
+    let red =
+        browser.value("[...document.querySelectorAll('.bad, .bad-text')].map((element) => element.outerHTML)").await;
+    assert_eq!(red, json!([]));
+    for table in ["caches", "servers"] {
+        let text = browser.value(&format!("document.getElementById('{table}').innerText")).await;
+        assert!(text.as_str().unwrap().contains("offline"), "{text}");
+    }
+    look(&mut browser, &weir, "offline").await;
+    link.up().await;
+    browser.wait("document.getElementById('state').textContent === 'ready'").await;
+}
+
+#[tokio::test]
+async fn the_page_draws_what_the_last_hour_was_like() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    open(&mut browser, &weir).await;
+    // The daemon has no whole minute yet.
+    let label = "document.querySelector('#activity svg').getAttribute('aria-label')";
+    assert_eq!(browser.value(label).await, "Requests by minute, at most 0");
+    let drawn = browser
+        .value(&format!(
+            "showActivity({{requests: [0, 5, 10], events: Array(60).fill(1), hidden: []}}),             [document.querySelector('#activity').innerText, {label},
+              ...[...document.querySelectorAll('#activity path')].map((path) => path.getAttribute('d'))]"
+        ))
+        .await;
+    let text = drawn[0].as_str().unwrap();
+    assert!(text.contains("Requests, last 3 min") && text.contains("Events, last hour"), "{text}");
+    assert_eq!(drawn[1], "Requests by minute, at most 10");
+    assert_eq!((&drawn[2], &drawn[4]), (&json!("M58.5 20V10.5M59.5 20V1.0"), &json!("")));
+    assert_eq!(drawn[3].as_str().unwrap().matches('M').count(), 60);
+}
+
+#[tokio::test]
 async fn hostile_names_and_messages_are_shown_as_text() {
     let Some(mut browser) = Browser::start().await else { return };
     let server = edge().await;
-    // The component of a client, the name of a lookup or a module's path: whatever is not ours.
+    // The component of a client, the name of a lookup or a module's path: all text from outside.
     let weir = Setup::new(server.url())
         .filters(&format!("filters: [{{name: hostile, module: '{HOSTILE}.wasm'}}]"))
         .start()
@@ -83,6 +176,7 @@ async fn hostile_names_and_messages_are_shown_as_text() {
     let text = browser.text().await;
     assert!(text.contains("<script>alert(1)<") && text.contains("<img%20src=x%20onerror=alert(1)>"), "{text}");
     assert!(text.contains("Not ready"), "{text}");
+    look(&mut browser, &weir, "not ready").await;
     let elements = browser.value("[document.querySelectorAll('script').length, document.images.length]").await;
     assert_eq!(elements, json!([1, 0]), "the page's own script, and no image");
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
@@ -114,16 +208,7 @@ async fn the_page_stops_while_it_is_hidden_and_is_readable_on_a_phone() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
-    let folder = std::env::var_os("WEIR_SCREENSHOTS").map(std::path::PathBuf::from);
-    for (width, colours) in [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")] {
-        browser.display(width, 900, colours).await;
-        open(&mut browser, &weir).await;
-        let overflow = browser.value("document.documentElement.scrollWidth - window.innerWidth").await;
-        assert!(overflow.as_i64().unwrap() <= 0, "{width}: {overflow} pixels too wide");
-        if let Some(folder) = &folder {
-            browser.screenshot(&folder.join(format!("page-{width}-{colours}.png"))).await;
-        }
-    }
+    look(&mut browser, &weir, "ready").await;
     // The machine may be busy: the fastest of several loads counts, beside that of a page without content.
     let (mut page, mut nothing) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..20 {

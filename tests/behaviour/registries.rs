@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
-use weir_runtime::Digest;
+use weir_spec::Digest;
 use weir_tests::built;
 use weir_tests::client::{PATIENCE, names};
 use weir_tests::daemon::{Daemon, Setup};
@@ -43,7 +43,7 @@ impl Site {
         self.path(name).display().to_string()
     }
 
-    /// Runs `weir`; the result is what it says, and whether it succeeds.
+    /// Runs `weir`; returns its output, and whether it succeeds.
     async fn weir(&self, arguments: &[&str]) -> (String, bool) {
         let mut command = tokio::process::Command::new(built::weir());
         command.args(arguments).current_dir(self.folder.path()).kill_on_drop(true);
@@ -445,7 +445,7 @@ async fn a_saved_artifact_crosses_an_air_gap_with_its_signature() {
     std::fs::copy(site.path("module.tar"), setup.modules().join(name)).unwrap();
     let weir = setup.start_ready().await;
     assert!(!shown(&weir).await.contains(&"shop".to_owned()));
-    // A damaged file is told.
+    // A damaged file is reported.
     let mut bytes = std::fs::read(site.path("module.tar")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

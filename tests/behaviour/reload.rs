@@ -431,7 +431,7 @@ async fn a_change_of_one_filter_does_not_reload_another() {
 }
 
 #[tokio::test]
-async fn a_changed_match_rule_is_noticed_only_by_those_whom_it_concerns() {
+async fn a_changed_match_rule_affects_only_the_clients_that_it_matches() {
     let server = edge().await;
     // Without views, whose watches get the difference instead of their end.
     let setup = Setup::new(server.url()).uncached();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
-use weir_runtime::{Digest, MAX_MODULE};
+use weir_spec::{Digest, MAX_MODULE};
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup, manifest, replace};
 use weir_tests::guests::{hostile, variant};
@@ -23,7 +23,7 @@ use super::edge;
 
 /// How soon a change is in force.
 const SOON: Duration = Duration::from_secs(1);
-/// How soon it is where no event tells of it: two scans.
+/// The delay of a change without an inotify event: two scans.
 const SCANNED: Duration = Duration::from_secs(10);
 /// Two filters of one module each.
 const BOTH: [&str; 2] = ["one", "two"];

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use weir_runtime::Digest;
+use weir_spec::Digest;
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest, replace};
 use weir_tests::guests::{hostile, variant};
@@ -27,8 +27,8 @@ use super::lives::random::Random;
 const SEQUENCES: u64 = 60;
 /// How soon what is on disk is in force.
 const SOON: Duration = Duration::from_secs(1);
-/// How long half a file is unchanged before it counts where no event tells of its writer: the folder was renamed away and back
-/// while it was open.
+/// How long half a file stays unchanged before it counts, if no inotify event reports its writer: the folder was renamed away and
+/// back while the file was open.
 const UNCHANGED: Duration = Duration::from_millis(300);
 const VARIANTS: u8 = 5;
 const MODULES: [&str; 2] = ["one", "two"];

@@ -66,7 +66,7 @@ async fn refused_again(weir: &Daemon, more: f64, change: impl FnOnce()) {
 }
 
 #[tokio::test]
-async fn an_observed_filter_changes_nothing_and_tells_what_it_would_do() {
+async fn an_observed_filter_changes_nothing_and_reports_what_it_would_do() {
     let server = edge().await;
     let weir = setup(&server, &discard(", mode: observe")).start_ready().await;
     let mut events = watch(&weir, &ALL).await;
@@ -267,7 +267,7 @@ async fn a_filter_that_hides_too_much_is_taken_back() {
     assert!(last["errors"][0].as_str().unwrap().contains("taken back: it hid"), "{last}");
     assert!(weir.filter("nodeportisolation").await["state"] == "live");
 
-    // The same filters stay refused, whatever else changes.
+    // These filters stay refused when anything else changes.
     let from = weir.log_length();
     weir.put_filters(&format!("# Once more.\n{HIDES_TOO_MANY}"));
     weir.logged_after(from, "configuration refused").await;

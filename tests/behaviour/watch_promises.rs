@@ -1,5 +1,5 @@
 //! What kube-apiserver's watch cache promises holds on views: watches are ordered, unique, reliable, atomic, resumable and
-//! bookmarkable, whatever happens to the connections on both sides of the daemon.
+//! bookmarkable, even if connections on both sides of the daemon break.
 //!
 //! `SEED=n` repeats the writes of a failed run.
 

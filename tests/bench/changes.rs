@@ -82,7 +82,7 @@ async fn timed(events: &mut Events, mut change: impl FnMut(usize)) -> Vec<f64> {
     times
 }
 
-/// Hides and shows one Service in turn while another one changes all the time. Each event tells how old kube-proxy's view was.
+/// Hides and shows one Service in turn while another one changes all the time. Each event shows how old kube-proxy's view was.
 async fn flap(table: &mut Table, server: &ApiServer, client: &Client) {
     let mut events = informed(client, SERVICES).await;
     let (mut ticks, mut flaps) = (Vec::new(), Vec::new());

@@ -12,7 +12,7 @@ use weir_filter::native::{Environment, Node, Runner};
 use weir_filter::{Filter, Verdict};
 use weir_kube::VerbClass;
 use weir_runtime::{Chain, FilterSet, Outcome};
-use weir_runtime::{Digest, FilterEntry};
+use weir_spec::{Digest, FilterEntry};
 use weir_tests::built;
 
 use crate::baseline::Baseline;

@@ -93,7 +93,7 @@ async fn main() {
     move_to_beijing(&server);
     watcher.expect("MODIFIED", "endpointslice web-x7k2p: 10.244.1.7 on edge-a, 10.244.3.4 on edge-c").await;
     watcher.expect("MODIFIED", "service dashboard: NodePort, node port 30080").await;
-    took("No watch was opened anew, and no object of these two has changed in the cluster", began);
+    took("No watch was reopened, and no object of these two has changed in the cluster", began);
 
     heading("7. A module that is no module");
     let from = weir.log_length();

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use weir::config::CachedResources;
 use weir_tests::built;
-use weir_tests::chart::{Helm, REQUIRED, object, permissions, text};
+use weir_tests::chart::{Helm, REQUIRED, is_hook, object, permissions, text};
 
 const PEERS: &str = "peers.pools=[{\"edge-a\":\"https://10.0.0.1:10268\",\"edge-b\":\"https://10.0.0.2:10268\"}]";
 
@@ -91,6 +91,12 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
     (&["podLabels={\"app.kubernetes.io/name\":\"a\"}"], "propertyName 'app.kubernetes.io/name'", "'not' failed"),
     (&["signaturePolicy.policies=[{\"prefix\":\"oci://\"}]"], "/signaturePolicy/policies/0", "missing property"),
     (&["filters=[{\"name\":\"a\"},{\"name\":\"a\"}]"], "filters", "there are two filters a"),
+    (&["commonLabels={\"helm.sh/chart\":\"a\"}"], "propertyName 'helm.sh/chart'", "'not' failed"),
+    (&["nameOverride=\"Edge\""], "/nameOverride", "does not match pattern"),
+    (&["nameOverride=\"weir-operator\""], "nameOverride", "the name of the operator's objects"),
+    (&["fullnameOverride=\"weir-operator\""], "fullnameOverride", "the name of the operator's objects"),
+    (&["serviceAccount.create=false"], "/serviceAccount/name", "serviceAccount.create is false"),
+    (&["operator.serviceAccount.create=false"], "/operator/serviceAccount/name", "serviceAccount.create is false"),
     (&["instal=\"systemd\""], "at ''", "'instal'"),
     (&["install=\"pod\""], "/install", "'static-pod'"),
 ];
@@ -165,6 +171,7 @@ fn normalized(object: &Value) -> Value {
     }
     if let Some(template) = object["spec"]["template"]["metadata"].as_object_mut() {
         template.remove("annotations");
+        template["labels"].as_object_mut().unwrap().retain(|label, _| label == "app.kubernetes.io/name");
     }
     if object["metadata"]["annotations"] == json!({"helm.sh/resource-policy": "keep"}) {
         object["metadata"].as_object_mut().unwrap().remove("annotations");
@@ -205,7 +212,8 @@ fn by_name(objects: &[Value]) -> Vec<(String, Value)> {
 #[test]
 fn the_chart_renders_what_the_kustomization_has() {
     let Some(helm) = Helm::new() else { return };
-    assert_equal(&helm.objects(&[]), &committed(""));
+    let installed: Vec<_> = helm.objects(&[]).into_iter().filter(|object| !is_hook(object)).collect();
+    assert_equal(&installed, &committed(""));
     let users = helm.objects(&["impersonation.users=[\"system:node:edge-a\"]"]);
     let committed = weir_store::read_objects(&text("impersonation.yaml")).unwrap();
     let role = object(&users, "ClusterRole", "weir-impersonation").unwrap();
@@ -221,15 +229,16 @@ fn the_operator_of_the_chart_is_that_of_its_kustomization() {
     let Some(helm) = Helm::new() else { return };
     let mut objects = helm.objects(&["operator.enabled=true"]);
     let without = helm.objects(&[]);
-    objects.retain(|object| !without.contains(object));
+    objects.retain(|object| !without.contains(object) && !is_hook(object));
     assert_equal(&objects, &committed("operator/"));
     let kept = objects.iter().filter(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep");
-    let kept: Vec<_> = kept.map(|object| object["kind"].as_str().unwrap()).collect();
-    assert_eq!(
-        kept,
-        ["Namespace", "Namespace", "CustomResourceDefinition"],
-        "an uninstalled release leaves no orphans"
-    );
+    let kept: Vec<_> = kept.map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    let roles = weir_store::read_objects(&text("operator/roles.yaml")).unwrap();
+    let roles: BTreeSet<_> = roles.iter().map(|role| role["metadata"]["name"].as_str().unwrap()).collect();
+    let others = ["weir-operator", "ingress-nginx", "yurtingresses.apps.openyurt.io"];
+    assert_eq!(kept[..3], others, "YurtIngresses and their objects stay");
+    assert_eq!(kept[3..].iter().copied().collect::<BTreeSet<_>>(), roles, "with the rights of what runs");
+    assert_eq!(kept.len(), 3 + roles.len(), "an uninstalled release leaves nothing else");
 }
 
 /// Every value of the operator arrives, as a flag that it knows or as a permission.
@@ -240,7 +249,8 @@ fn values_of_the_operator_are_flags_and_permissions() {
         "operator.enabled=true",
         "operator.namespace=\"a\"",
         "operator.ingressNamespace=\"b\"",
-        "operator.createNamespaces=false",
+        "operator.createNamespace=false",
+        "operator.createIngressNamespace=false",
         "operator.poolSource=\"nodelabels\"",
         "operator.poolLabel=\"example.com/pool\"",
         "operator.podAPIServer=\"[fd00::1]:10268\"",
@@ -545,7 +555,7 @@ fn values_that_yaml_reads_otherwise_arrive_as_they_are() {
     );
     assert_eq!(container["livenessProbe"]["httpGet"]["host"], "127.0.0.1");
     assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/var/lib/#weir");
-    assert_eq!(*labels, json!({"app.kubernetes.io/name": "weir", "team": "1", "zone": "on"}));
+    assert_eq!((&labels["team"], &labels["zone"]), (&json!("1"), &json!("on")));
     assert_eq!(set["updateStrategy"], json!({"type": "OnDelete"}));
     assert_eq!(pod["serviceAccountName"], "edge");
     let account = object(&objects, "ServiceAccount", "edge").unwrap();

@@ -48,6 +48,44 @@ fn promtool_accepts_the_alerts_and_their_tests_pass() {
     promtool(&["test", "rules", "alerts.yaml"], folder.path());
 }
 
+/// Who is woken finds each alert, and each notice of `weir status`, in a table that says what to do.
+#[test]
+fn each_alert_and_each_notice_is_in_the_documents() {
+    let alerts = |rules: &str| -> Vec<String> {
+        let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+        names.map(str::to_owned).collect()
+    };
+    for (rules, page) in
+        [("helm/weir/files/rules.yaml", "monitoring.md"), ("helm/weir/files/operator/rules.yaml", "operator/README.md")]
+    {
+        let (alerts, page_text) = (alerts(&text(rules)), text(page));
+        assert!(alerts.len() > 2);
+        for alert in alerts {
+            let has_row = page_text.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{alert}`")));
+            assert!(has_row, "{page} has no row of {alert}");
+        }
+    }
+    let troubleshooting = text("troubleshooting.md");
+    let mut notices = 0;
+    for file in ["verdict.rs", "notices.rs"] {
+        let source = std::fs::read_to_string(weir_tests::built::workspace().join("host/src/admin").join(file)).unwrap();
+        let code = source.split("#[cfg(test)]").next().unwrap();
+        for before in ["add(", "name: "] {
+            for rest in code.split(before).skip(1) {
+                let Some(name) = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next()) else {
+                    continue;
+                };
+                notices += 1;
+                assert!(
+                    troubleshooting.contains(&format!("\n| `{name}` |")),
+                    "troubleshooting.md has no row of {name}"
+                );
+            }
+        }
+    }
+    assert!(notices > 10, "{notices} notices");
+}
+
 /// The alerts of the operator: promtool accepts them, each fires in a test, and its README has their metrics.
 #[test]
 fn the_operators_alerts_fire_and_name_its_metrics() {

@@ -7,6 +7,7 @@
 
 mod autonomy;
 mod clients;
+mod first_day;
 mod local_status;
 mod neighbour;
 mod offline;
@@ -17,12 +18,13 @@ mod upgrade;
 use serde_json::Value;
 
 pub(crate) use self::offline::metrics;
-use crate::NODE;
 use crate::cluster::{self, Cloud, Upstream, deploy, start_kubelet};
+use crate::guide::Guide;
 use crate::kubectl::{Kubectl, holds};
 use crate::machine::Machine;
 use crate::parts::Part;
 use crate::runner::{Runner, until};
+use crate::{NODE, SERVER_NAME};
 
 /// The label of Weir's pods, for the DaemonSet and the static pod.
 const WEIR_PODS: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=weir"];
@@ -78,17 +80,19 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("mended_link_resurrects_nothing_and_no_old_address", || offline::mended(world));
     runner.check("a_neighbour_joins", || neighbour::joins(world));
     runner.check("a_node_without_its_uplink_stays_ready_through_the_neighbour", || neighbour::relays(world));
-    runner.check("offline_services_lead_to_the_new_addresses_of_a_neighbours_pods", || neighbour::tells(world));
+    runner.check("offline_services_lead_to_the_new_addresses_of_a_neighbours_pods", || neighbour::reports(world));
     runner.check("the_operator_sets_the_tolerations_of_an_annotated_node", || autonomy::begins(world));
     runner.check("offline_pods_of_an_annotated_node_keep_their_containers", || autonomy::stays(world));
     runner.check("offline_pods_of_a_plain_node_are_evicted", || autonomy::evicted(world));
     runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("upgrade_keeps_disk_certificate_and_clients", || upgrade::replaced_by_the_next_version(world));
+    runner.check("the_first_day_is_as_its_page_says", || first_day::follow(world));
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
     runner.check("a_pod_of_the_daemon_set_explains_it_too", || rules::explained_in_pod(world, &[]));
     runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
     runner.check("a_unit_of_systemd_explains_it_too", || unit::explained(world));
+    runner.check("the_chart_is_installed_rolled_back_and_removed_as_its_pages_say", || first_day::chart(world));
 }
 
 impl World<'_> {
@@ -115,9 +119,10 @@ impl World<'_> {
     }
 
     fn by_node_credential(&mut self) {
-        for file in ["node.yaml", "filters.yaml"] {
-            self.admin.run(&["apply", "-f", &deploy(file).display().to_string()]);
-        }
+        self.admin.run(&["apply", "-f", &deploy("node.yaml").display().to_string()]);
+        let guide = Guide::of("README.md", &self.cloud.file("admin.kubeconfig")).replacing("APISERVER", SERVER_NAME);
+        guide.follow("Static pod");
+        // With the other node as its peer.
         std::fs::write("/etc/kubernetes/manifests/weir.yaml", cluster::static_pod()).unwrap();
         self.restart_kubelet(Upstream::NodeCredential);
         self.ready_since("");

@@ -162,7 +162,7 @@ pub(crate) fn start_containerd_again(machine: &Machine) -> Part {
     part
 }
 
-/// Installs the files that kubeadm gives a node: the CA, kubelet's credential and the daemon's own.
+/// Installs the files that kubeadm gives a node: the CA, and kubelet's credential.
 pub(crate) fn join(machine: &Machine, cloud: &Cloud) {
     replace(CA, &cloud.read("ca.crt"));
     replace(KUBELET_PAIR, &(cloud.read("node.crt") + &cloud.read("node.key")));
@@ -170,8 +170,6 @@ pub(crate) fn join(machine: &Machine, cloud: &Cloud) {
     for name in ["kubelet.crt", "kubelet.key"] {
         replace(&format!("/var/lib/kubelet/pki/{name}"), &cloud.read(name));
     }
-    let own = Kubectl::new(&cloud.file("weir.kubeconfig")).run(&["config", "view", "--raw", "--flatten"]);
-    replace("/etc/weir/kubeconfig", &own);
     kubelet_config(machine, "");
     std::fs::create_dir_all("/etc/kubernetes/manifests").unwrap();
 }

@@ -1,5 +1,5 @@
 //! Kubernetes' own conformance suite against the node: once with its client at the API server, once at Weir's HTTPS port
-//! with a filter that reads and keeps every object. Whatever then differs is Weir's.
+//! with a filter that reads and keeps every object. Any difference is then due to Weir.
 //!
 //! `make conformance` sets the variables: `FOCUS` selects SIGs, regular expressions of test names, or `short`, `RELOADS=1` changes
 //! the filter set every 5 s while the tests run through Weir, `DIRECT=0` compares with the last direct run, `DIRECT=failed`
@@ -119,7 +119,7 @@ fn tests(suite: &Suite, world: &World<'_>) -> Vec<String> {
     if reloads.is_some() && changes < 1.0 {
         faults.push("the filter set was never exchanged".to_owned());
     }
-    // Some tests depend on times that a busy machine does not keep: one difference that appears once is allowed, and told.
+    // Some tests have deadlines that a busy machine misses: one difference that appears once is allowed, and reported.
     let suspects = report::suspects(&direct, &weir);
     if !suspects.is_empty() {
         println!("RETRIED: {} tests fail only through Weir; they run once more, both ways", suspects.len());

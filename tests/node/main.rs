@@ -16,6 +16,7 @@
 mod checks;
 mod cluster;
 mod conformance;
+mod guide;
 mod heartbeat;
 mod images;
 mod kubectl;
@@ -34,7 +35,7 @@ use weir_tests::plane::skipped_part;
 const INSIDE: &str = "--inside";
 /// The argument that runs Kubernetes' conformance suite instead of the checks.
 const CONFORMANCE: &str = "conformance";
-/// The argument that only tells whether this machine can run the checks.
+/// The argument that only reports whether this machine can run the checks.
 const REQUIREMENTS: &str = "requirements";
 
 /// The node's name, as in the example of `deploy/impersonation.yaml`.

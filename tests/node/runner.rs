@@ -74,7 +74,7 @@ impl Runner {
     pub(crate) fn finish(self) -> ExitCode {
         let word = if self.failed.is_empty() { "ok" } else { "FAILED" };
         let (passed, failed) = (self.passed, self.failed.len());
-        // The logs are long. Who reads the end of the output should see what has failed.
+        // The logs are long. The end of the output should show the failures.
         for failure in &self.failed {
             println!("FAILED: {failure}");
         }

@@ -1,4 +1,4 @@
-//! What users and others get wrong: each is refused by the API server, or told in the status and in an Event.
+//! Invalid input of users and others: the API server refuses it, or the status and an Event report it.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ async fn the_api_server_refuses_specs_that_make_no_sense() {
 
 /// A spec from before the definition had rules.
 #[tokio::test]
-async fn a_stored_spec_that_makes_no_sense_is_told_by_pool_and_the_other_pools_work() {
+async fn an_invalid_stored_spec_is_reported_by_pool_and_the_other_pools_work() {
     let Some(cluster) = Cluster::start().await else { return };
     let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/yurtingresses.apps.openyurt.io";
     let rules = cluster.get(crd).await.unwrap()["spec"]["versions"].clone();
@@ -135,7 +135,7 @@ async fn without_the_definition_the_operator_waits_and_says_so() {
 
 /// What is not YAML and not of the form of a template.
 #[tokio::test]
-async fn a_controller_without_a_template_is_told() {
+async fn a_controller_without_a_template_is_reported() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.add_pool("a").await;
     let operator = Operator::start(&cluster, &[]).await;

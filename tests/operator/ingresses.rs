@@ -12,7 +12,7 @@ use super::process::Operator;
 const HANGZHOU: &str = "traefik-hangzhou";
 
 #[tokio::test]
-async fn each_pool_gets_an_ingress_controller_and_the_status_tells() {
+async fn each_pool_gets_an_ingress_controller_and_a_status() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.add_pool("hangzhou").await;
     let operator = Operator::start(&cluster, &["--pod-api-server=169.254.20.10:10268"]).await;

@@ -1,4 +1,4 @@
-//! What the operator's own token cannot do, whoever has it: `deploy/operator/policy.yaml` and `rbac-ingress-nginx.yaml`.
+//! What the operator's token cannot do, even in the hands of another user: `deploy/operator/policy.yaml` and `rbac-ingress-nginx.yaml`.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the API server refuses while the operator works: told in the status and by an Event, and mended when the cause is gone.
+//! Refusals of the API server while the operator works: the status and an Event report them until the cause is gone.
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ fn without(rules: &Value, resource: &str, verb: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_deletion_that_is_not_permitted_is_told_and_goes_on_later() {
+async fn a_deletion_that_is_not_permitted_is_reported_and_retried() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.add_pool("a").await;
     let operator = Operator::start(&cluster, &[]).await;
@@ -99,7 +99,7 @@ async fn a_deletion_that_is_not_permitted_is_told_and_goes_on_later() {
 }
 
 #[tokio::test]
-async fn a_status_that_must_not_be_written_is_told_by_an_event() {
+async fn a_status_that_must_not_be_written_is_reported_by_an_event() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.add_pool("a").await;
     let rules = cluster.get(CLUSTER_ROLE).await.unwrap()["rules"].clone();
@@ -129,15 +129,15 @@ async fn each_pool_with_a_problem_has_an_event_of_its_own() {
     for pool in ["a", "b"] {
         cluster.pool_is("edge", pool, "NotOurs").await;
     }
-    until("both pools are told", async || {
+    until("both pools have an event", async || {
         let events = cluster.list(EVENTS).await;
-        let told = |pool: &str| {
+        let is_reported = |pool: &str| {
             events.iter().any(|event| {
                 event["note"] == format!("pool {pool}: ConfigMap traefik-{pool} exists and is without an owner: the operator does not change it")
                     && event["related"]["name"] == pool
             })
         };
-        (told("a") && told("b")).then_some(())
+        (is_reported("a") && is_reported("b")).then_some(())
     })
     .await;
     operator.stop().await;

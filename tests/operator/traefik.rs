@@ -171,7 +171,7 @@ async fn traefik_serves_the_endpoints_of_its_pool_only_and_offline_too() {
     until("Traefik serves", async || traefik.ask().await).await;
     assert_eq!(traefik.all().await, ["a"], "not the endpoint of the other pool");
 
-    // An endpoint that is added elsewhere, then one in the pool: whoever sees the second has seen the first.
+    // An endpoint that is added elsewhere, then one in the pool: a client that sees the second has seen the first.
     add_endpoint(&cluster, "web-d", "edge-c", backend("d").await).await;
     let begun = Instant::now();
     add_endpoint(&cluster, "web-b", "edge-b", backend("b").await).await;

@@ -15,7 +15,7 @@ use weir_tests::plane::{Plane, skipped};
 use super::registry::{Product, Site};
 
 /// Runs kubectl as the administrator, with this input.
-fn kubectl(plane: &Plane, arguments: &[&str], input: &str) -> Output {
+pub(super) fn kubectl(plane: &Plane, arguments: &[&str], input: &str) -> Output {
     use std::io::Write as _;
     let mut command = Command::new("kubectl");
     command.arg("--kubeconfig").arg(plane.kubeconfig("admin")).args(arguments);
@@ -25,13 +25,13 @@ fn kubectl(plane: &Plane, arguments: &[&str], input: &str) -> Output {
 }
 
 /// Such a command must succeed. Returns what it prints.
-fn prints(plane: &Plane, arguments: &[&str], input: &str) -> String {
+pub(super) fn prints(plane: &Plane, arguments: &[&str], input: &str) -> String {
     let output = kubectl(plane, arguments, input);
     assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn has_kubectl() -> bool {
+pub(super) fn has_kubectl() -> bool {
     let found = Command::new("kubectl").args(["version", "--client"]).output();
     let has = found.is_ok_and(|output| output.status.success());
     if !has {

@@ -1,10 +1,16 @@
 //! Caches behind Weir converge with the API server, whatever happens to the objects, the filters, the connections, and
 //! in the second form to the daemon and its machine. The program is `converge` of `tests/controlplane/cmd/client`.
 //!
+//! The clients wait as client-go does before they connect again. Each must have converged within five seconds of an open watch, and
+//! none may ever get an old or a deleted object: `tests/controlplane/internal/promises` says what is checked.
+//!
 //! `WEIR_MUTATIONS` sets the length, `WEIR_SEED` repeats a run, `WEIR_FAULTS` has the daemon fail as many times as often;
-//! `make converge` sets all three. `WEIR_CLIENT_LOG` names a
+//! `make converge` sets all three. A failed run leaves every operation, every fault, and what each client has requested, received
+//! and held in `converge/SEED/FORM` of the target folder, with Weir's log. `WEIR_CLIENT_LOG` names a
 //! file for client-go's log. `WEIR_TEST_LOG` prints Weir's log.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Stdio;
@@ -18,13 +24,14 @@ use weir_tests::machine::Machine;
 use weir_tests::plane::{self, Plane};
 
 use super::clients::CACHED;
+use super::random;
 
 const NODE: &str = "converge";
 
 #[tokio::test]
 async fn caches_behind_weir_converge_whatever_happens() {
     let Some(plane) = Plane::own() else { return };
-    converge(&plane, setup(&plane), None).await;
+    converge(&plane, "streams", setup(&plane), None).await;
 }
 
 /// The same with every client served from views.
@@ -32,7 +39,7 @@ async fn caches_behind_weir_converge_whatever_happens() {
 async fn caches_behind_views_converge_whatever_happens() {
     let Some(plane) = Plane::own() else { return };
     let cache = tempfile::tempdir().unwrap();
-    converge(&plane, cached(&plane, cache.path()), None).await;
+    converge(&plane, "views", cached(&plane, cache.path()), None).await;
 }
 
 /// The same while the daemon is killed, its disk fills up, its clock jumps, and the API server goes out of reach.
@@ -44,7 +51,7 @@ async fn caches_behind_views_converge_whatever_happens_to_the_daemon() {
     let node = plane.kubeconfig("converge-cut").display().to_string();
     let setup = keeping_ports(cached(&plane, cache.path())).flag("--node-kubeconfig", &node);
     let setup = boot(setup);
-    converge(&plane, machine.run(setup, cache.path()), Some(&machine)).await;
+    converge(&plane, "faults", machine.run(setup, cache.path()), Some(&machine)).await;
 }
 
 fn cached(plane: &Plane, folder: &Path) -> Setup {
@@ -74,8 +81,16 @@ fn keeping_ports(setup: Setup) -> Setup {
         .fold(setup, |setup, flag| setup.flag(flag, &ports.next().unwrap()))
 }
 
-async fn converge(plane: &Plane, setup: Setup, machine: Option<&Machine>) {
+/// A setting of the run; `None` if it is absent or empty.
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Runs one form of the test, whose name is that of its folder.
+async fn converge(plane: &Plane, form: &str, setup: Setup, machine: Option<&Machine>) {
     let Some(program) = plane::program("client") else { return };
+    let seed = setting("WEIR_SEED").unwrap_or_else(|| (random::seed() % 1_000_000).to_string());
+    let record = built::target().join("converge").join(&seed).join(form);
     let mut weir = setup.start_ready().await;
     let mut command = Command::new(program);
     command
@@ -89,20 +104,17 @@ async fn converge(plane: &Plane, setup: Setup, machine: Option<&Machine>) {
         .arg("--token-file")
         .arg(plane.token("admin"))
         .arg("--config-file")
-        .arg(weir.path("filters-config.yaml"));
-    for (name, flag) in [
-        ("WEIR_MUTATIONS", "--mutations"),
-        ("WEIR_SEED", "--seed"),
-        ("WEIR_FAULTS", "--faults"),
-        ("WEIR_CLIENT_LOG", "--log"),
-    ] {
-        if let Some(value) = std::env::var(name).ok().filter(|value| !value.is_empty()) {
+        .arg(weir.path("filters-config.yaml"))
+        .args(["--seed", &seed, "--record"])
+        .arg(&record);
+    for (name, flag) in [("WEIR_MUTATIONS", "--mutations"), ("WEIR_FAULTS", "--faults"), ("WEIR_CLIENT_LOG", "--log")] {
+        if let Some(value) = setting(name) {
             command.arg(flag).arg(value);
         }
     }
     if machine.is_some() {
         command.arg("--daemon-commands");
-        if std::env::var("WEIR_MUTATIONS").unwrap_or_default().is_empty() {
+        if setting("WEIR_MUTATIONS").is_none() {
             // A restart of the daemon costs as much as some hundred changes.
             command.args(["--mutations", "1200"]);
         }
@@ -116,14 +128,26 @@ async fn converge(plane: &Plane, setup: Setup, machine: Option<&Machine>) {
             println!("{line}");
             continue;
         };
+        if ["kill", "reboot", "stop"].contains(&asked) {
+            append(&record.join("weir.log"), &weir.log_text());
+        }
         weir = obey(asked, weir, machine.expect("commands are asked for")).await;
         replies.write_all(b"done\n").await.unwrap();
     }
     let mut text = String::new();
     errors.read_to_string(&mut text).await.unwrap();
     if !client.wait().await.unwrap().success() {
-        panic!("{text}\nthe end of Weir's log:\n{}", end_of(&weir.log_text()));
+        let log = weir.log_text();
+        append(&record.join("weir.log"), &log);
+        panic!("{text}\nwhat happened is in {}\nthe end of Weir's log:\n{}", record.display(), end_of(&log));
     }
+}
+
+/// Adds to a file, with its folder.
+fn append(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut file = File::options().create(true).append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
 }
 
 /// From now on the node has been restarted.

@@ -1,5 +1,5 @@
 //! Random users with random permissions send random reads, each to the API server itself and through Weir: the answers are the
-//! same, whatever view has made them. Without an API server, Weir answers with the same objects, or not at all.
+//! same, regardless of the view that serves them. Without an API server, Weir answers with the same objects, or not at all.
 //!
 //! `WEIR_READS` is the number of reads of each user, `WEIR_SEED` repeats a run.
 

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
-use weir_runtime::Digest;
+use weir_spec::Digest;
 use weir_tests::built;
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::Setup;
@@ -24,7 +24,7 @@ const NAME: &str = "team/services";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Product {
-    /// It answers everybody whom it does not know with 401 and a challenge.
+    /// It answers unknown clients with 401 and a challenge.
     Distribution,
     /// Anybody may read the repositories under `open/`. So `/v2/` is open, and what is closed gets 403, without a challenge.
     Zot,

@@ -118,7 +118,7 @@ async fn the_user_of_a_certificate_has_its_rbac_permissions_and_sees_filtered_ob
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
     }
 
-    // If the daemon may not impersonate a user, the server refuses, whatever that user may do.
+    // If the daemon may not impersonate a user, the server refuses, regardless of that user's permissions.
     let Some(kubectl) = Kubectl::start("admin", "strangers", NO_LOAD_BALANCERS).await else { return };
     let output = refused(&kubectl.run(Way::Certificate, &["get", "--raw", &services], "").await);
     assert!(output.contains("impersonate") && output.contains("forbidden"), "{output}");

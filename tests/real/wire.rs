@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use futures_util::stream::{self, StreamExt as _};
 use http::Method;
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
@@ -26,6 +27,8 @@ const SERVICES: &str = "/api/v1/namespaces/wire/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/wire/endpointslices";
 const POOLS: &str = "/apis/apps.openyurt.io/v1beta2/nodepools";
 
+/// How many requests are compared at a time: watches take a second each.
+const PARALLEL: usize = 16;
 /// How often an answer is compared again whose state has changed meanwhile.
 const ATTEMPTS: usize = 20;
 
@@ -222,15 +225,17 @@ async fn the_in_memory_server_answers_as_the_api_server_but_for_what_is_listed()
     let server = ApiServer::builder().start().await.unwrap();
     let in_memory = Client::new(server.url(), "test");
     create(&in_memory).await;
+    let asked = stream::iter(requests()).map(async |(accept, path)| {
+        let (expected, got) = tokio::join!(ask(&real, accept, &path), ask(&in_memory, accept, &path));
+        (format!("{} {path}", accept.unwrap_or_default()), outline(&expected), outline(&got))
+    });
+    let answers: Vec<_> = asked.buffered(PARALLEL).collect().await;
     let mut wrong = Vec::new();
     let mut unused: Vec<_> = SIMPLIFIED.to_vec();
-    for (accept, path) in requests() {
-        let expected = outline(&ask(&real, accept, &path).await);
-        let got = outline(&ask(&in_memory, accept, &path).await);
+    for (request, expected, got) in answers {
         if expected == got {
             continue;
         }
-        let request = format!("{} {path}", accept.unwrap_or_default());
         unused.retain(|(part, _)| !request.contains(part));
         if !SIMPLIFIED.iter().any(|(part, _)| request.contains(part)) {
             wrong.push(format!("{request}\n  the API server: {expected}\n  in memory:      {got}"));
@@ -255,8 +260,7 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
         .await;
     let token = std::fs::read_to_string(plane.token("admin")).unwrap();
     let through = weir.client("test").with("authorization", &format!("Bearer {}", token.trim()));
-    let mut wrong = Vec::new();
-    for (accept, path) in requests() {
+    let compared = stream::iter(requests()).map(async |(accept, path)| {
         let mut attempts = 0;
         let (expected, got) = loop {
             attempts += 1;
@@ -267,10 +271,9 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
                 break (before, got);
             }
         };
-        if expected != got {
-            wrong.push(format!("{accept:?} {path}\n  the API server: {expected}\n  through Weir:   {got}"));
-        }
-    }
+        (expected != got).then(|| format!("{accept:?} {path}\n  the API server: {expected}\n  through Weir:   {got}"))
+    });
+    let wrong: Vec<_> = compared.buffer_unordered(PARALLEL).filter_map(std::future::ready).collect().await;
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     let seen = weir.metric("weir_filter_objects_total{filter=\"keep\",outcome=\"unchanged\"").await;
     assert!(seen > 100.0, "the filter has kept {seen} objects");

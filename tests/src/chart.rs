@@ -67,6 +67,12 @@ impl Helm {
         &self.chart
     }
 
+    /// The chart as it was released in this version.
+    #[must_use]
+    pub fn released(version: &str) -> PathBuf {
+        built::workspace().join("tests/deploy/charts").join(format!("weir-{version}.tgz"))
+    }
+
     /// A copy of the chart with another version of the chart and of the daemon.
     #[must_use]
     pub fn copy(&self, version: &str) -> PathBuf {
@@ -106,7 +112,15 @@ impl Helm {
     /// # Errors
     /// What Helm says is wrong.
     pub fn manifest(&self, values: &[&str]) -> Result<String, String> {
-        let mut arguments = vec!["template", "weir", self.chart.to_str().unwrap(), "--namespace", "kube-system"];
+        self.manifest_of(&self.chart, "kube-system", values)
+    }
+
+    /// The manifest of a chart in a namespace.
+    ///
+    /// # Errors
+    /// What Helm says is wrong.
+    pub fn manifest_of(&self, chart: &Path, namespace: &str, values: &[&str]) -> Result<String, String> {
+        let mut arguments = vec!["template", "weir", chart.to_str().unwrap(), "--namespace", namespace];
         arguments.extend(REQUIRED);
         arguments.extend(values.iter().flat_map(|value| ["--set-json", value]));
         let output = self.run(&arguments);
@@ -123,6 +137,12 @@ impl Helm {
         let manifest = self.manifest(values).unwrap_or_else(|error| panic!("{values:?}: {error}"));
         weir_store::read_objects(&manifest).unwrap()
     }
+}
+
+/// Whether Helm creates the object for a moment only: for a test, or after an uninstall.
+#[must_use]
+pub fn is_hook(object: &Value) -> bool {
+    object["metadata"]["annotations"]["helm.sh/hook"].is_string()
 }
 
 /// The object of this kind and name.

@@ -28,7 +28,7 @@ pub struct HangingFolder {
     mount: tempfile::TempDir,
     gate: Arc<Gate>,
     session: Option<BackgroundSession>,
-    /// The file whose attributes the thread does not tell while it hangs.
+    /// The file whose attributes the thread does not return while it hangs.
     held: Option<File>,
     /// Waits for them.
     waiting: Option<JoinHandle<()>>,
@@ -98,7 +98,7 @@ impl HangingFolder {
         };
         let mut folder = Self { mount, gate, session: Some(session), held: None, waiting: None };
         let held = File::open(folder.path().join(HELD)).unwrap();
-        // The first one that is closed teaches the kernel that there is no FLUSH.
+        // After the first close, the kernel knows that there is no FLUSH.
         drop(held.try_clone().unwrap());
         folder.held = Some(held);
         Some(folder)

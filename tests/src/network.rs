@@ -100,7 +100,7 @@ impl NodeNetwork {
         Ipv4Addr::new(10, 99, self.index, 1)
     }
 
-    /// From now on, nothing passes the uplink. Nobody is told so.
+    /// From now on, the uplink drops all packets without an error.
     pub fn cut_uplink(&self) {
         ip(&format!("link set dev up{} down", self.index));
     }

@@ -74,7 +74,7 @@ impl Frames {
 
     /// The next event as JSON; `None` at a clean end.
     pub async fn next(&mut self) -> Option<Value> {
-        self.try_next().await.expect("an event in time, and no end amid one")
+        self.try_next().await.expect("an event in time, and no end within one")
     }
 
     /// The next event as JSON; `None` at a clean end.

@@ -18,7 +18,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use weir_runtime::Digest;
+use weir_spec::Digest;
 
 /// What a registry does wrong.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -277,7 +277,7 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// The same with strings, as they are written.
+/// The tokens and the strings, with their quotes.
 fn tokens_and_strings(text: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {

@@ -1,4 +1,4 @@
-//! What decides whom Weir trusts is in one place each.
+//! Each decision of trust is made in one place.
 
 use crate::source::{Place, assert_places};
 
@@ -36,11 +36,11 @@ const PLACES: &[Place] = &[
     // The claims of a token shorten what the API server has accepted, and name the line of one that it has just issued.
     ("fn issued_claims", &["src/proxy/credential.rs"]),
     ("issued_claims", &["src/proxy/credential.rs", "src/proxy/identity/acceptance.rs"]),
-    // A view is opened by what was reviewed.
+    // Only a reviewed request opens a view.
     ("Permit::reviewed", &["src/proxy/identity/permits.rs"]),
 ];
 
 #[test]
-fn what_decides_whom_weir_trusts_is_in_one_place_each() {
+fn each_decision_of_trust_is_in_one_place() {
     assert_places(PLACES, |_| true);
 }

@@ -28,6 +28,9 @@ pub enum Command {
     Crd,
     /// Print the objects of a pool, as the operator would apply them.
     Render(RenderFlags),
+    /// Take the operator's finalizer from all YurtIngresses, so that they can be deleted when no operator runs any more. Stop the
+    /// operator first: a running one adds it again.
+    RemoveFinalizers(RemoveFinalizersFlags),
 }
 
 /// What the objects depend on.
@@ -40,7 +43,7 @@ pub struct ObjectFlags {
     #[arg(long, value_name = "LABEL", default_value = "apps.openyurt.io/nodepool", env = "WEIR_POOL_LABEL")]
     pub pool_label: String,
     /// Where pods reach the API server through Weir, as HOST:PORT, such as 169.254.20.10:10268: templates set the environment of
-    /// their pods. Without it, Weir's filter masterservice tells pods
+    /// their pods. Without it, pods need Weir's filter masterservice
     #[arg(long, value_name = "HOST:PORT", env = "WEIR_POD_API_SERVER")]
     pub pod_api_server: Option<String>,
     /// A value of a template's variable, such as traefik.image=registry.example/traefik:v3.5.0; may be repeated
@@ -65,6 +68,14 @@ pub struct RenderFlags {
     pub replicas: i32,
     #[command(flatten)]
     pub(crate) objects: ObjectFlags,
+}
+
+/// `weir-operator remove-finalizers`.
+#[derive(Debug, Args)]
+pub struct RemoveFinalizersFlags {
+    /// Kubeconfig of the cluster [default: the pod's service account, or else ~/.kube/config]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// `weir-operator serve`.

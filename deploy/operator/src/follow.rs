@@ -45,7 +45,7 @@ impl Follower<'_> {
                     self.health.works(self.part);
                     self.changes.signal();
                 }
-                // Whatever goes may have been in the way: an object of another owner with a name that is needed.
+                // A deleted object may have blocked the operator: an object of another owner with a needed name.
                 Ok(Event::Delete(_)) => {
                     self.health.works(self.part);
                     self.changes.signal();

@@ -21,7 +21,7 @@ mod templates;
 /// The field manager of everything that the operator applies.
 pub(crate) const MANAGER: &str = "weir-operator";
 /// Keeps a YurtIngress until its objects are deleted.
-const FINALIZER: &str = "weir.openyurt.io/ingress-controllers";
+pub(crate) const FINALIZER: &str = "weir.openyurt.io/ingress-controllers";
 /// Labels of all objects of ingress controllers.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The pool of an object. Objects that pools share have none.
@@ -30,5 +30,5 @@ const POOL: &str = "weir.openyurt.io/ingress-pool";
 const TEMPLATE: &str = "weir.openyurt.io/ingress-controller";
 /// The template's revision that an object was made from.
 const REVISION: &str = "weir.openyurt.io/revision";
-/// The hash of what was applied: what is not in it any more has to be removed.
+/// The hash of the applied objects: objects that are no longer in it must be removed.
 const APPLIED: &str = "weir.openyurt.io/applied";

@@ -2,7 +2,7 @@
 //! eviction.
 //!
 //! [`api`] is the custom resource, [`template`] renders the objects of a pool from manifests, [`ingress`] applies them, and
-//! [`evictions`] sets the tolerations of pods. [`app`] connects them. The operator runs on the cloud side and keeps no state:
+//! [`evictions`] sets the tolerations of pods. [`uninstall`] lets YurtIngresses go when no operator runs any more. [`app`] connects them. The operator runs on the cloud side and keeps no state:
 //! everything is in the API server.
 
 pub mod admin;
@@ -24,3 +24,4 @@ pub mod leader;
 pub mod metrics;
 pub mod pools;
 pub mod template;
+pub mod uninstall;

@@ -9,8 +9,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use weir_operator::api::YurtIngress;
-use weir_operator::config::{Command, CommandLine, ServeFlags};
+use weir_operator::config::{Command, CommandLine, RemoveFinalizersFlags, ServeFlags};
 use weir_operator::template::{self, yaml};
+use weir_operator::uninstall::{self, RemovalError};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve(*flags),
         Command::Crd => print(yaml::write(&YurtIngress::crd()).map_err(|error| error.to_string())),
         Command::Render(flags) => print(template::render(&flags)),
+        Command::RemoveFinalizers(flags) => remove_finalizers(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,17 +52,28 @@ fn serve(flags: ServeFlags) -> Result<(), String> {
     } else {
         log.with(lines.with_ansi(false)).init();
     }
-    // One thread: the work is waiting.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("the runtime: {error}"))?;
+    runtime()?.block_on(weir_operator::app::serve(flags)).map_err(|error| error.to_string())
+}
+
+fn remove_finalizers(flags: &RemoveFinalizersFlags) -> Result<(), String> {
+    let removal = runtime()?.block_on(uninstall::remove_finalizers(flags));
+    if let Ok(done) | Err(RemovalError::Remaining(done, _)) = &removal {
+        print(Ok(done.to_string()))?;
+    }
+    removal.map(drop).map_err(|error| error.to_string())
+}
+
+/// One thread: the work is waiting.
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
     // kube asks for a default. There is one provider, which was compiled in.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    runtime.block_on(weir_operator::app::serve(flags)).map_err(|error| error.to_string())
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| format!("the runtime: {error}"))
 }
 
 fn print(text: Result<String, String>) -> Result<(), String> {
     let text = text?;
-    // Whoever reads the output may end before it does.
+    // The reader of the output may close the pipe early.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The Nodes and node pools of the cluster: which pools exist, and which nodes and pools ask that their pods stay.
 //!
-//! Only metadata is read. Both controllers share it, and a counter tells them of changes.
+//! Only metadata is read. Both controllers share it, and a counter notifies them of changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct InventoryWatch {
 pub struct NodeMeta {
     /// The annotations and labels of the Node: annotations win.
     pub own: BTreeMap<String, String>,
-    /// The same of its NodePool; empty without one.
+    /// The annotations and labels of its NodePool; empty without one.
     pub pool: BTreeMap<String, String>,
 }
 
@@ -85,7 +85,7 @@ impl Inventory {
         }
     }
 
-    /// Tells of changes.
+    /// Yields an item for each change.
     pub fn changes(&self) -> impl Stream<Item = ()> + Send + use<> {
         self.changed.stream()
     }

@@ -70,7 +70,7 @@ pub struct Surroundings {
     pub namespace: String,
     /// The label of a node that names its pool.
     pub pool_label: String,
-    /// Where pods reach the API server through Weir, if the template is to tell them.
+    /// The API server's address through Weir, if the template sets it in the environment of its pods.
     pub api_server: Option<(String, u16)>,
     /// Values of variables, by `template.variable`.
     pub overrides: BTreeMap<String, String>,
@@ -111,7 +111,7 @@ impl Template {
         check::objects(self, &self.shared, &variables, surroundings, None)
     }
 
-    /// A hash of everything but the pools: whoever changes it upgrades the ingress controllers.
+    /// A hash of everything but the pools: a change of it upgrades the ingress controllers.
     #[must_use]
     pub fn revision(&self, surroundings: &Surroundings) -> String {
         let mut hash = Sha256::new();

@@ -45,7 +45,7 @@ impl Default for Settings {
 /// The filter.
 pub struct DiscardCloudService {
     load_balancers: LoadBalancers,
-    /// The Services that are hidden whatever their type, as namespace and name.
+    /// The Services that are hidden regardless of their type, as namespace and name.
     services: Vec<(String, String)>,
     /// Their names, in the same order.
     names: Vec<String>,

@@ -65,7 +65,7 @@ impl de::Error for SettingsError {
     }
 }
 
-/// What serde names by types of Rust, for whoever writes the settings.
+/// Translates serde's names of Rust types for authors of settings.
 fn in_words(expected: &dyn Expected) -> String {
     let mut text = expected.to_string();
     let words = match text.as_bytes() {

@@ -1,4 +1,6 @@
-//! Work on files. A file system may stop answering at any time (NFS, CephFS, a failing disk), so nothing that serves waits for one:
+//! The daemon's work outside its own memory: files, child processes, and what of both is shown.
+//!
+//! A file system may stop answering at any time (NFS, CephFS, a failing disk), so nothing that serves waits for one:
 //! [`files`] is the one place from which the daemon reads, writes and stats, and [`WatchedFiles`] follows files for changes.
 //!
 //! Each module may use the modules of the lines below it:
@@ -6,12 +8,18 @@
 //! ```text
 //! watched_files    what of a set of files has changed, by content, and never half a file
 //! folder           the files of one folder, and the events of their file system
+//! child            a process of the same binary, for work on what nobody trusts
+//! one_line         text that nobody trusts, as one line
 //! trail, files     the links on the way to a file; file work with a deadline
 //! ```
 
+mod child;
 pub mod files;
 mod folder;
+mod one_line;
 mod trail;
 mod watched_files;
 
+pub use child::{Child, ChildFailure, ChildLimits, MACHINE_LACKS};
+pub use one_line::one_line;
 pub use watched_files::{FileRead, WatchedFiles};

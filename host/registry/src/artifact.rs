@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
-use weir_runtime::{Digest, MAX_MODULE};
+use weir_spec::{Digest, MAX_MODULE};
 
 use crate::layout::Layout;
 use crate::manifest::{Blob, DOCKER_LIST, Entry, INDEX, MANIFEST, Manifest};

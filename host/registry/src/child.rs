@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use weir_runtime::{Child, ChildFailure, ChildLimits};
+use weir_process::{Child, ChildFailure, ChildLimits};
 
 use crate::job::PullJob;
 use crate::layout::MAX_LAYOUT;

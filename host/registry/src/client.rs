@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Mutex;
-use weir_runtime::Digest;
+use weir_spec::Digest;
 
 use crate::artifact::ArtifactError;
 use crate::authorization::{Authenticator, Authorization};

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use weir_runtime::OciReference;
+use weir_spec::OciReference;
 
 /// How docker spells its default registry.
 pub(crate) const DOCKER: &str = "index.docker.io";

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::RETRY_AFTER;
 use reqwest::Response;
 use serde::Deserialize;
-use weir_runtime::Digest;
+use weir_spec::Digest;
 
 use crate::artifact::ArtifactError;
 
@@ -155,5 +155,5 @@ fn text(text: &str) -> String {
     if start == Some(b"<") {
         return "an HTML page: is it a registry?".to_owned();
     }
-    weir_runtime::one_line(text, MAX_TEXT)
+    weir_process::one_line(text, MAX_TEXT)
 }

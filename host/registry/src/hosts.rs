@@ -82,7 +82,7 @@ impl Registries {
         let mut hosts = BTreeMap::new();
         for registry in registries {
             let host = registry.host.clone();
-            let is_place = |name: &str| format!("{name}/a").parse::<weir_runtime::OciReference>().is_ok();
+            let is_place = |name: &str| format!("{name}/a").parse::<weir_spec::OciReference>().is_ok();
             if !is_place(&host) || host.contains('/') {
                 return Err(RegistriesError::Invalid(format!(
                     "{host:?} is not the host of a registry, with an optional port"

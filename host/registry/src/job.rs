@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use weir_runtime::PinnedReference;
+use weir_spec::PinnedReference;
 
 use crate::credentials::Login;
 use crate::hosts::Endpoint;
@@ -25,7 +25,7 @@ pub struct PullJob {
 /// References are texts in a job.
 mod as_text {
     use serde::{Deserialize, Deserializer, Serializer};
-    use weir_runtime::PinnedReference;
+    use weir_spec::PinnedReference;
 
     pub(super) fn serialize<S: Serializer>(reference: &PinnedReference, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(reference)

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use weir_runtime::{Digest, MAX_MODULE};
+use weir_spec::{Digest, MAX_MODULE};
 
 /// The largest file in bytes: a module, and 16 MiB for its manifests and signatures.
 pub const MAX_LAYOUT: u64 = (MAX_MODULE + (16 << 20)) as u64;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use weir_runtime::{Digest, PinnedReference};
+use weir_spec::{Digest, PinnedReference};
 
 use crate::artifact::{self, ArtifactError, Parsed};
 use crate::client::{Access, ManifestName, Repository};

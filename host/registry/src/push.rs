@@ -1,7 +1,7 @@
 //! Writes artifacts to a registry.
 
 use bytes::Bytes;
-use weir_runtime::{Digest, OciReference, PinnedReference};
+use weir_spec::{Digest, OciReference, PinnedReference};
 
 use crate::artifact::{artifact, is_index};
 use crate::client::{Access, ManifestName, Repository};

@@ -3,18 +3,14 @@
 //! The crate does not depend on HTTP, reflectors or configuration files. It reads lookups through the trait
 //! [`ClusterView`].
 
-mod child;
 mod filter;
 mod metrics;
 mod module;
-mod spec;
 #[cfg(test)]
 mod testing;
 mod wasm;
 
-pub use child::{Child, ChildFailure, ChildLimits};
 pub use filter::*;
 pub use metrics::{BreakerChange, FilterCounts, RuntimeMetrics};
 pub use module::*;
-pub use spec::*;
 pub use wasm::*;

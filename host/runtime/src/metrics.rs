@@ -12,7 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::broadcast;
 
-use crate::{FailureClass, Mode};
+use crate::FailureClass;
+use weir_spec::Mode;
 
 /// A duration in seconds, the unit of Prometheus.
 type Seconds = Counter<f64, AtomicU64>;

@@ -3,6 +3,7 @@
 //! The size of the answer is bounded by the number of stores and views. It contains no object, only names of resources,
 //! selectors of reflectors and components of clients.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -41,6 +42,15 @@ impl Caches {
             "localStatus": self.local_status.as_ref().map(|status| status.to_json()),
             "stores": stores,
         })
+    }
+
+    /// The events that watches got from watch caches, by resource.
+    pub(super) fn events_sent(&self) -> Vec<(Arc<str>, u64)> {
+        let resources: BTreeSet<_> = self.status().iter().map(|cache| cache.collection.resource.clone()).collect();
+        resources
+            .iter()
+            .filter_map(|resource| Some((resource.to_string().into(), self.metrics.events_sent(resource)?)))
+            .collect()
     }
 
     pub(super) fn status(&self) -> Vec<CacheStatus> {

@@ -68,6 +68,8 @@ pub(super) fn overview(shared: &Shared) -> Value {
     }
     insert(&mut answer, "omitted", omitted);
     bound(&mut answer, 0);
+    // Bounded by itself, and longer than other lists in an item.
+    insert(&mut answer, "activity", parts.activity.to_json());
     answer
 }
 

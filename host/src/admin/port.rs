@@ -31,7 +31,7 @@ use super::overview::overview;
 use super::page::page;
 use super::status::FilterStatus;
 use super::verdict::Verdict;
-use super::{AdminMetrics, Caches};
+use super::{Activity, AdminMetrics, Caches};
 use crate::client_table::ClientTable;
 use crate::connections::{Connection, ConnectionPeer, Connections};
 use crate::explanation::of_node;
@@ -79,6 +79,8 @@ pub struct AdminParts {
     pub notices: Arc<Notices>,
     /// The requests of clients.
     pub clients: Arc<ClientTable>,
+    /// The last hour.
+    pub activity: Arc<Activity>,
     /// The name of this node.
     pub node_name: String,
     /// Explains what clients see; `None` in tests.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use weir_runtime::Filter;
 
+use super::filter_change::FilterChange;
 use super::overview::insert;
 use super::status::{ReloadError, ReloadResult};
 
@@ -32,13 +33,6 @@ struct Reload {
     first: jiff::Timestamp,
     attempts: u64,
     changes: Vec<FilterChange>,
-}
-
-/// What a reload did to one filter.
-#[derive(Debug)]
-struct FilterChange {
-    filter: Arc<str>,
-    change: &'static str,
 }
 
 impl ReloadHistory {
@@ -71,16 +65,14 @@ impl ReloadHistory {
         let mut changes = Vec::new();
         for filter in after {
             match before.clone().find(|old| old.name() == filter.name()) {
-                None => changes.push(FilterChange { filter: filter.name().clone(), change: "added" }),
-                Some(old) if !Arc::ptr_eq(old, filter) => {
-                    changes.push(FilterChange { filter: filter.name().clone(), change: "changed" });
-                }
+                None => changes.push(FilterChange::added(filter)),
+                Some(old) if !Arc::ptr_eq(old, filter) => changes.push(FilterChange::changed(old, filter)),
                 Some(_) => {}
             }
         }
         let is_removed = |old: &&Arc<Filter>| after.iter().all(|filter| filter.name() != old.name());
         let removed = before.filter(is_removed);
-        changes.extend(removed.map(|old| FilterChange { filter: old.name().clone(), change: "removed" }));
+        changes.extend(removed.map(|old| FilterChange::removed(old)));
         let is_first = self.reloads.front().is_none_or(|last| !last.result.errors.is_empty());
         self.only_ends_refusal = is_first && changes.is_empty() && !self.reloads.is_empty();
         if is_first || !changes.is_empty() {
@@ -102,11 +94,9 @@ impl ReloadHistory {
 impl Reload {
     fn to_json(&self) -> Value {
         let mut json = self.result.to_json();
-        let changes =
-            self.changes.iter().map(|FilterChange { filter, change }| json!({"filter": filter, "change": change}));
         insert(&mut json, "first", self.first.to_string());
         insert(&mut json, "attempts", self.attempts);
-        insert(&mut json, "changes", changes.collect::<Value>());
+        insert(&mut json, "changes", self.changes.iter().map(FilterChange::to_json).collect::<Value>());
         json
     }
 }

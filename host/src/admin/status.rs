@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::reload_history::ReloadHistory;
 use weir_runtime::Filter;
-use weir_runtime::{FilterEntry, FilterName, Mode};
+use weir_spec::{FilterEntry, FilterName, Mode};
 use weir_upstream::clock;
 
 /// So many objects that are set aside are named.

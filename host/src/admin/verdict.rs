@@ -3,7 +3,9 @@
 
 use serde::Serialize;
 use weir_kube::LookupSpec;
-use weir_runtime::{Mode, SetAsideObject, one_line};
+use weir_process::one_line;
+use weir_runtime::SetAsideObject;
+use weir_spec::Mode;
 use weir_store::ReflectorStatus;
 
 use super::notices::{Notice, Notices};
@@ -89,7 +91,9 @@ fn faults(status: &FilterStatus, notices: &Notices, degraded: &[(String, usize)]
         let reasons = one_line(&reasons.join("; "), REASON);
         add(
             "refused",
-            format!("the newest configuration is refused, the last good filter set stays in force: {reasons}"),
+            format!(
+                "the newest configuration is refused, the last good filter set stays in force, correct what is named: {reasons}"
+            ),
         );
     }
     for filter in active.iter().flatten().filter(|filter| filter.entry().mode == Mode::Enforce) {
@@ -120,13 +124,15 @@ fn faults(status: &FilterStatus, notices: &Notices, degraded: &[(String, usize)]
 
 fn suspended(name: &str, policy: &str, error: Option<&str>) -> String {
     let error = error.map_or_else(String::new, |error| format!(": {}", one_line(error, REASON)));
-    format!("the circuit breaker of the filter {name} is open, its failurePolicy {policy} applies{error}")
+    format!(
+        "the circuit breaker of the filter {name} is open, its failurePolicy {policy} applies, correct the filter or take its last change back{error}"
+    )
 }
 
 fn failing(name: &str, policy: &str, objects: usize, first: &SetAsideObject) -> String {
     let (object, error) = (one_line(&first.object, REASON), one_line(&first.error, REASON));
     format!(
-        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them: {error}"
+        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them, weir explain shows what it read: {error}"
     )
 }
 
@@ -144,13 +150,15 @@ fn lookups(reflectors: &[ReflectorStatus], notices: &Notices) -> Option<Notice> 
 
 fn failed_lookups(count: usize, first: &str) -> String {
     let first = one_line(first, REASON);
-    format!("{count} lookups of filters fail although an API server answers, filters see former values: {first}")
+    format!(
+        "{count} lookups of filters fail although an API server answers, filters see former values, grant what is missing: {first}"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::sync::watch;
-    use weir_runtime::FilterName;
+    use weir_spec::FilterName;
 
     use super::super::notices::tests::assert_documented;
     use super::super::status::ReloadResult;

@@ -14,7 +14,8 @@ use crate::logging::Repeated;
 use crate::modules::Modules;
 use crate::reload::prepare;
 use weir_kube::GroupResource;
-use weir_runtime::{Filter, Loader, ModuleSource};
+use weir_runtime::{Filter, Loader};
+use weir_spec::ModuleSource;
 use weir_upstream::error_report;
 
 /// What was found of one filter: what it is, or why it is refused.

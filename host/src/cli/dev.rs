@@ -22,7 +22,7 @@ use super::{CommandError, run_cases};
 use crate::config::as_manifest;
 use crate::config::author::{DevFlags, EntryFlags};
 use crate::logging::{Repeated, show_again};
-use weir_runtime::FilterEntry;
+use weir_spec::FilterEntry;
 
 /// The entry of the filter in a project.
 const FILTERS: &str = "filters.yaml";

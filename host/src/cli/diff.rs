@@ -14,7 +14,8 @@ use crate::config::Configuration;
 use crate::config::operator::{DiffFlags, OutputFormat};
 use crate::node_facts::{OFF, SWITCH};
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{FilterSet, Mode, Outcome};
+use weir_runtime::{FilterSet, Outcome};
+use weir_spec::Mode;
 
 /// The client that stands for all that no rule names.
 const ANY: &str = "any other client";

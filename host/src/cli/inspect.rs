@@ -10,7 +10,8 @@ use super::CommandError;
 use super::workbench::{Workbench, block_on, entry, module, seen};
 use crate::config::author::InspectFlags;
 use crate::logging::Repeated;
-use weir_runtime::{Digest, FilterEntry, Probe, RawLookup};
+use weir_runtime::{Probe, RawLookup};
+use weir_spec::{Digest, FilterEntry};
 
 /// The most that a ConfigMap holds in bytes, keys included.
 const CONFIG_MAP: usize = 1 << 20;

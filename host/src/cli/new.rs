@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use super::CommandError;
 use super::wit;
 use crate::config::author::{Language, NewFlags};
-use weir_runtime::FilterName;
+use weir_spec::FilterName;
 
 mod embedded {
     //! The files of `host/templates` and of the SDK, by path, compressed with gzip. See `host/build.rs`.

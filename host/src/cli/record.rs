@@ -14,7 +14,8 @@ use crate::config::author::RecordFlags;
 use crate::logging::Repeated;
 use crate::lookups::FileView;
 use weir_kube::GroupResource;
-use weir_runtime::{FilterEntry, FilterSet, MatchRule, Outcome, Probe};
+use weir_runtime::{FilterSet, Outcome, Probe};
+use weir_spec::{FilterEntry, MatchRule};
 
 /// What `--object` reads.
 const OBJECTS: &str = "objects.json";

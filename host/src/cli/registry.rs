@@ -9,7 +9,7 @@ use crate::config::{RegistryFlags, TrustFlags};
 use crate::logging::{Repeated, log_for_people};
 use crate::modules::{Modules, found, layout_file};
 use weir_registry::{Credentials, Endpoint, Layout, Login, Pushed, Registries, Target};
-use weir_runtime::{OciReference, PinnedReference};
+use weir_spec::{OciReference, PinnedReference};
 use weir_upstream::error_report;
 
 /// A registry itself, without its mirrors, for what is written or named by a tag.

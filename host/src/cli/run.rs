@@ -14,7 +14,8 @@ use crate::config::author::RunFlags;
 use crate::explanation;
 use crate::logging::Repeated;
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{Chain, FilterEntry, FilterSet, LoadError, Loader, MatchRule, Outcome};
+use weir_runtime::{Chain, FilterSet, LoadError, Loader, Outcome};
+use weir_spec::{FilterEntry, MatchRule};
 
 /// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

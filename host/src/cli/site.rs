@@ -15,7 +15,8 @@ use crate::lookups::FileView;
 use crate::modules::Modules;
 use crate::node_facts::NodeFacts;
 use crate::reload::prepare;
-use weir_runtime::{Endpoint, FilterEntry, FilterSet};
+use weir_runtime::{Endpoint, FilterSet};
+use weir_spec::FilterEntry;
 
 /// A node of a cluster, and what loads filters for it.
 pub(super) struct Site {

@@ -21,7 +21,8 @@ use crate::config::author::TestFlags;
 use crate::logging::Repeated;
 use crate::lookups::FileView;
 use weir_kube::{InterfaceAddress, VerbClass};
-use weir_runtime::{Endpoint, FilterEntry, FilterSet, LoadError, Outcome};
+use weir_runtime::{Endpoint, FilterSet, LoadError, Outcome};
+use weir_spec::FilterEntry;
 
 /// The number of copies of each object. The filter is called for the first ones, and their trace is replayed for the last.
 const ALIKE: usize = 8;

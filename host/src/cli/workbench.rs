@@ -19,9 +19,10 @@ use crate::unpack::unpacked;
 use weir_kube::{GroupResource, LookupSpec, utf8, yaml_documents};
 use weir_process::files::read_now;
 use weir_runtime::{
-    ClusterView, Compiler, Digest, Endpoint, Engine, EngineError, Filter, FilterEntry, FilterName, LoadError, Loader,
-    LookupSource, LookupSubscription, Lookups, MAX_MODULE, not_wasm,
+    ClusterView, Compiler, Endpoint, Engine, EngineError, Filter, LoadError, Loader, LookupSource, LookupSubscription,
+    Lookups, not_wasm,
 };
+use weir_spec::{Digest, FilterEntry, FilterName, MAX_MODULE};
 use weir_store::read_objects;
 
 /// The largest file of objects in bytes.

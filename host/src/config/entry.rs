@@ -9,7 +9,7 @@ use super::error::ErrorReport;
 use super::keys::{ConfigKey, FILTER_KEYS, LIMIT_KEYS};
 use super::manifest::{kind, yaml};
 use weir_kube::GroupResource;
-use weir_runtime::{FilterEntry, FilterName, Limits, MatchRule, MemoryLimit, ModuleSource, TimeLimit};
+use weir_spec::{FilterEntry, FilterName, Limits, MatchRule, MemoryLimit, ModuleSource, TimeLimit};
 
 /// The ConfigMap key of the ordered form.
 pub(super) const FILTERS_YAML: &str = "filters.yaml";

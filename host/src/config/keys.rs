@@ -1,7 +1,7 @@
 //! The keys of a filter in `filters.yaml`. The parser accepts these keys only; the table in `deploy/filters.md` is generated
 //! from them.
 
-use weir_runtime::{FailurePolicy, MemoryLimit, Mode, TimeLimit, Writes, default_grants};
+use weir_spec::{FailurePolicy, MemoryLimit, Mode, TimeLimit, Writes, default_grants};
 
 /// A key of the configuration.
 #[derive(Debug, Clone, Copy)]

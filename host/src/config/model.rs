@@ -14,7 +14,7 @@ use super::entry::{FILTERS_YAML, MAX_FILTERS, read_list};
 use super::error::{ConfigurationError, ErrorReport};
 use super::manifest::{Manifest, yaml};
 use weir_kube::utf8;
-use weir_runtime::{Digest, FilterEntry, FilterName, MatchRule, ModuleFile};
+use weir_spec::{Digest, FilterEntry, FilterName, MatchRule, ModuleFile};
 
 /// The validated configuration. The default has no filters.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -17,7 +17,8 @@ use super::registry::TrustFlags;
 use super::resend::Resend;
 use super::secure::{PodsConfig, SecureConfig};
 use super::upstream;
-use weir_runtime::{Endpoint, duration, quantity};
+use weir_runtime::Endpoint;
+use weir_spec::{duration, quantity};
 use weir_upstream::{ServerMode, ServerSource};
 
 /// A validated `weir serve`.

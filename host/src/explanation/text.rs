@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use weir_runtime::one_line;
+use weir_process::one_line;
 
 use crate::node_facts::SWITCH;
 

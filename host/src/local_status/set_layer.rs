@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use weir_kube::{GroupResource, KUBELET, VerbClass};
-use weir_runtime::{DocumentFilter, FilterSet, Filtered, Serving, ServingReceiver, Slot, Writes, tick};
+use weir_runtime::{DocumentFilter, FilterSet, Filtered, Serving, ServingReceiver, Slot, tick};
+use weir_spec::Writes;
 use weir_upstream::Tasks;
 
 use super::state::{LocalStatus, Phase};

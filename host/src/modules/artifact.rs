@@ -10,7 +10,7 @@ use super::{FoundModule, Modules};
 use weir_process::files;
 use weir_registry::signature::SignaturePolicy;
 use weir_registry::{Credentials, Layout, LayoutError, PullEvent, PullJob, Registries};
-use weir_runtime::PinnedReference;
+use weir_spec::PinnedReference;
 use weir_upstream::error_report;
 
 /// The time for all peers together to give a module. Then the registry is asked, whatever they say.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use weir_process::files::{self, read_now};
 use weir_registry::Layout;
-use weir_runtime::{Digest, MAX_MODULE};
+use weir_spec::{Digest, MAX_MODULE};
 
 /// The folder in the cache directory.
 const FOLDER: &str = "modules";

@@ -8,7 +8,7 @@ use weir_process::files;
 
 use super::{FoundModule, Modules};
 use crate::unpack::unpacked;
-use weir_runtime::{Digest, FilterEntry, ObjectName};
+use weir_spec::{Digest, FilterEntry, ObjectName};
 use weir_upstream::error_report;
 
 impl Modules {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, StatusCode};
 use weir_registry::{Layout, MAX_LAYOUT};
-use weir_runtime::Digest;
+use weir_spec::Digest;
 use weir_store::PeerClient;
 use weir_upstream::{AnsweredBy, DecodedBody, Identity, Purpose, RequestHead, error_report, no_request_body};
 

@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
-use weir_runtime::{Filter, Mode};
+use weir_runtime::Filter;
+use weir_spec::Mode;
 use weir_upstream::{BackOff, clock, error_report, jitter};
 
 use super::event_log::note_of;

@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
 use weir_process::WatchedFiles;
-use weir_runtime::{Filter, FilterEntry, FilterName, Serving};
+use weir_runtime::{Filter, Serving};
+use weir_spec::{FilterEntry, FilterName};
 
 use super::last_good::SourcedConfiguration;
 use super::selection::{LeftOut, Selected, select};

@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::logging::Told;
 use weir_process::files::{self, replace_now};
-use weir_runtime::Digest;
+use weir_spec::Digest;
 
 /// The name of the file.
 pub(crate) const NAME: &str = "last-good";

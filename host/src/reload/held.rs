@@ -9,7 +9,8 @@ use super::last_good::SourcedConfiguration;
 use super::selection::{all_off, still_selected};
 use super::{Kept, Reloader};
 use crate::config::Configuration;
-use weir_runtime::{Filter, FilterName, FilterSet};
+use weir_runtime::{Filter, FilterSet};
+use weir_spec::FilterName;
 
 /// What was loaded last.
 #[derive(Default)]

@@ -17,7 +17,8 @@ use weir_store::disk::{CachedValue, DiskCache};
 
 use super::file_copy::FileCopy;
 use crate::config::{ConfigSource, Configuration, ConfigurationError, KeptModule};
-use weir_runtime::{Filter, FilterName};
+use weir_runtime::Filter;
+use weir_spec::FilterName;
 use weir_upstream::clock;
 
 /// A valid configuration, and where it was read.

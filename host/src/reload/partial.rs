@@ -9,7 +9,8 @@ use super::served_rules::ServedRules;
 use super::{Kept, Reloader};
 use crate::admin::status::ReloadError;
 use crate::config::Configuration;
-use weir_runtime::{FailurePolicy, Filter, MatchRule, Serving};
+use weir_runtime::{Filter, Serving};
+use weir_spec::{FailurePolicy, MatchRule};
 
 /// Why a configuration is refused.
 pub(super) struct Refusal {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::config::Configuration;
 use crate::modules::Modules;
-use weir_runtime::{Digest, Filter, FilterEntry, Loader};
+use weir_runtime::{Filter, Loader};
+use weir_spec::{Digest, FilterEntry};
 use weir_upstream::error_report;
 
 /// Returns the filter of an entry: one of `active` if entry and module are unchanged, the same one with other match rules if

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::admin::status::ReloadError;
 use crate::config::Configuration;
 use crate::node_facts::{NodeFacts, NodeState, OFF, SWITCH};
-use weir_runtime::{Filter, FilterEntry};
+use weir_runtime::Filter;
+use weir_spec::FilterEntry;
 
 /// A filter that is not active on this node, and why.
 pub(super) type LeftOut = (String, &'static str);

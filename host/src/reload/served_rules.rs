@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_runtime::{Filter, MatchRule};
+use weir_runtime::Filter;
+use weir_spec::MatchRule;
 use weir_store::disk::{CachedValue, DiskCache};
 
 /// The name of the value.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use weir_runtime::{Digest, Filter, FilterName};
+use weir_runtime::Filter;
+use weir_spec::{Digest, FilterName};
 
 use super::last_good::SourcedConfiguration;
 use crate::admin::status::ReloadError;

@@ -55,6 +55,11 @@ impl CacheMetrics {
         WatchCounters { sent: counter(&self.sent), slow: counter(&self.slow) }
     }
 
+    /// The events that watches of a resource got; `None` if it never had a watch.
+    pub(crate) fn events_sent(&self, resource: &GroupResource) -> Option<u64> {
+        self.sent.get(&label(resource)).map(|counter| counter.get())
+    }
+
     /// Sets the gauges to the present state.
     pub(crate) fn sample(&self, caches: &[CacheStatus]) {
         self.stores.clear();

@@ -88,7 +88,7 @@ impl User {
         Self { name: name.to_owned(), groups: groups.iter().map(ToString::to_string).collect() }
     }
 
-    /// A user whom the API server has authenticated.
+    /// A user that the API server has authenticated.
     pub(crate) fn authenticated(name: &str, groups: &[&str]) -> Self {
         let mut user = Self::new(name, groups);
         if !groups.contains(&AUTHENTICATED) {

@@ -279,7 +279,7 @@ impl ApiServer {
         self.plane.set_hook(Some(Arc::new(hook)));
     }
 
-    /// Serves this body for every request to a path, whatever its query and method. The path is compared in its
+    /// Serves this body for every request to a path, with any query and method. The path is compared in its
     /// encoded form. The body is written without a copy, for throughput measurements. A later body for the path
     /// replaces it.
     pub fn fix(&self, path: &str, media: HeaderValue, body: impl Into<Bytes>) {

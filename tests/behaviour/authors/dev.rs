@@ -87,7 +87,7 @@ async fn dev_builds_compares_and_serves_the_last_good_build() {
     let same = dev.until("waiting for changes").await;
     assert!(same.contains("no outcome changed") && same.contains("in force already: the build is the same"), "{same}");
 
-    // Another build command counts at once, and a mistake in it is told.
+    // Another build command takes effect at once, and an error in it is reported.
     desk.write("weir.toml", "name = ");
     let mistaken = dev.until("the last good build stays").await;
     assert!(mistaken.contains("weir.toml: line 1"), "{mistaken}");

@@ -1,4 +1,4 @@
-//! What is compared in a life: what is served from disk, what is served as fresh, and what gets to the disk.
+//! The checks of a life: objects served from disk, objects served as fresh, and writes to the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::run::Run;
 const ANSWERED: Duration = Duration::from_secs(5);
 
 impl Life {
-    /// Compares what a start without an API server serves with what the model says.
+    /// Compares the responses of a start without an API server with the model.
     pub(super) async fn compare(&mut self, begun: Instant) {
         let run = self.run.as_ref().unwrap();
         for collection in run.collections() {

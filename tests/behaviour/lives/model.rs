@@ -1,8 +1,8 @@
 //! What may be on disk, by the rules that the documentation states: what fits is used, what does not is set aside, one copy a
 //! reason, and used again when it fits.
 //!
-//! A kill comes at any moment, and so does the answer that says which cluster it is. So the model has the set of the worlds that
-//! are possible; what is served tells which of them are.
+//! A kill comes at any moment, and so does the answer that identifies the cluster. So the model keeps the set of possible worlds;
+//! the responses rule some of them out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) struct File {
     pub(super) node: &'static str,
     pub(super) cluster: Option<usize>,
     pub(super) is_of_other_form: bool,
-    /// Whether it has anything that an API server has told; `None`: perhaps.
+    /// Whether it has any data of an API server; `None`: perhaps.
     pub(super) has_any: Option<bool>,
     pub(super) contents: BTreeMap<Collection, Contents>,
 }
@@ -48,7 +48,7 @@ pub(super) enum Kept {
     Nothing,
     /// A state of a history, sealed with this key.
     State(usize, Option<usize>),
-    /// A state to which events of another history were applied, before the API server has told that it is another one.
+    /// A state to which events of another history were applied, before the API server has identified that history.
     Mixed(BTreeSet<usize>, Option<usize>),
 }
 

@@ -2,12 +2,12 @@
 
 use super::random::Random;
 
-/// One thing that happens. What does not apply, such as a stop of what does not run, does nothing: any part of a life is a life.
+/// One step. A step that does not apply, such as a stop of a stopped daemon, does nothing: any part of a life is a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
-    /// The daemon starts, as this node. Without the link, what it serves is compared with what is on disk.
+    /// The daemon starts, as this node. Without the link, its responses are compared with the content of the disk.
     Start(Name),
-    /// The same as a user who may not read the cache directory.
+    /// The daemon starts as a user who may not read the cache directory.
     StartAsOther,
     /// It is killed so many milliseconds after it was started.
     StartKilled(Name, u16),

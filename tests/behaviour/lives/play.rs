@@ -1,4 +1,4 @@
-//! Plays a life: does what its moves say to the daemon and its surroundings, and keeps the model of what is on disk.
+//! Plays a life: applies its moves to the daemon and its environment, and keeps the model of the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -101,7 +101,7 @@ pub(super) fn setup(url: &str, folder: &Path, node: &str) -> Setup {
         .on_disk(&folder.join("cache"))
         .flag("--config-file", CONFIGURATION.to_str().unwrap())
         .flag("--cache-resources", "services,secrets")
-        // A disk that is slow on a busy machine tells late that it has nothing.
+        // On a busy machine, a slow disk is late to report that it is empty.
         .flag("--start-wait", "30s")
         .flag("--node-name", node)
         .file("--node-kubeconfig", "node.yaml", &node_credential)

@@ -165,7 +165,7 @@ impl Recorder {
         }
     }
 
-    /// Reads until the writer has ended and a BOOKMARK tells that all its writes were sent.
+    /// Reads until the writer has ended and a BOOKMARK confirms that all its writes were sent.
     pub(super) async fn run(
         self,
         url: String,
@@ -190,7 +190,7 @@ impl Recorder {
                     counts.expired += u64::from(expired);
                     counts.broken += u64::from(!expired);
                     position = position.filter(|_| !expired);
-                    // The API server refuses reads while it is cut off: the next write tells that time has passed.
+                    // The API server refuses reads while it is cut off: the next write shows that time has passed.
                     let _ = tokio::time::timeout(super::PACE * 8, writer.changed()).await;
                     continue;
                 }

@@ -1,5 +1,5 @@
 //! A second node of the site, with an uplink of its own: its Weir is real, and its kubelet is replayed. One relays for the other,
-//! and they tell each other where their pods are.
+//! and they exchange the addresses of their pods.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -172,7 +172,7 @@ fn uplink_bytes() -> u64 {
 }
 
 /// The whole site is offline, and the neighbour's pod comes back with another address.
-pub(super) fn tells(world: &mut World<'_>) {
+pub(super) fn reports(world: &mut World<'_>) {
     let uid = uid(world);
     let neighbour = world.neighbour.take().expect("the neighbour has joined");
     for link in [Link::Node, Link::Neighbour] {

@@ -34,7 +34,7 @@ pub(super) fn cut(world: &World<'_>) {
     });
 }
 
-/// Waits until Weir has written to its disk whatever it has.
+/// Waits until Weir has written its whole state to disk.
 fn committed(_: &World<'_>) {
     let commits = || -> Result<f64, String> {
         let metrics = metrics()?;

@@ -26,7 +26,7 @@ const KEPT: usize = 10;
 /// What a question is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// Bytes of a request: its credential, and whom it impersonates.
+    /// Bytes of a request: its credential, and the user that it impersonates.
     Credential,
     /// Bytes of a request: what is authorized, and its options.
     Resource,

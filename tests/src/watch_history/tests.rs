@@ -110,7 +110,7 @@ fn an_event_that_is_sent_twice_is_reported() {
 }
 
 #[test]
-fn an_event_that_is_missing_amid_a_watch_is_reported() {
+fn an_event_that_is_missing_within_a_watch_is_reported() {
     let mut all = events();
     all.remove(4);
     assert_eq!(watched(all), [Promise::Reliable]);

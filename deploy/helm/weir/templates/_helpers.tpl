@@ -1,20 +1,71 @@
+{{/* The label app.kubernetes.io/name of the daemon's objects, by which its pods are selected. */}}
+{{- define "weir.name" -}}
+{{ .Values.nameOverride | default "weir" }}
+{{- end }}
+
+{{/* What the names of the daemon's objects begin with. */}}
+{{- define "weir.fullname" -}}
+{{- $name := .Values.fullnameOverride | default (include "weir.name" .) }}
+{{- if has "weir-operator" (list $name (include "weir.name" .)) }}
+{{- fail "nameOverride, fullnameOverride: weir-operator is the name of the operator's objects" }}
+{{- end }}
+{{- $name }}
+{{- end }}
+
+{{- define "weir.serviceAccountName" -}}
+{{ .Values.serviceAccount.name | default (include "weir.fullname" .) }}
+{{- end }}
+
+{{- define "weir.operatorServiceAccountName" -}}
+{{ .Values.operator.serviceAccount.name | default "weir-operator" }}
+{{- end }}
+
+{{/* A map without its null values, as JSON. Null is what a file of values has for a key that it unsets. */}}
+{{- define "weir.given" -}}
+{{- $given := dict }}
+{{- range $key, $value := . | default dict }}
+{{- if not (kindIs "invalid" $value) }}
+{{- $_ := set $given $key $value }}
+{{- end }}
+{{- end }}
+{{- $given | toJson }}
+{{- end }}
+
 {{- define "weir.labels" -}}
-app.kubernetes.io/name: weir
-{{- include "weir.sharedLabels" . }}
+{{ include "weir.labelsOf" (dict "root" . "name" (include "weir.name" .) "component" "daemon") }}
 {{- end }}
 
 {{- define "weir.operatorLabels" -}}
-app.kubernetes.io/name: weir-operator
-{{- include "weir.sharedLabels" . }}
+{{ include "weir.labelsOf" (dict "root" . "name" "weir-operator" "component" "operator") }}
 {{- end }}
 
-{{- define "weir.sharedLabels" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{/* The labels of an object: those that Kubernetes recommends, and commonLabels. */}}
+{{- define "weir.labelsOf" -}}
+{{- $own := dict "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name }}
+{{- $_ := set $own "app.kubernetes.io/version" .root.Chart.AppVersion }}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .root.Release.Service }}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_") }}
+{{- $common := include "weir.given" .root.Values.commonLabels | fromJson }}
+{{- merge $own $common (dict "app.kubernetes.io/component" .component "app.kubernetes.io/part-of" "weir") | toYaml }}
+{{- end }}
+
+{{/* The labels of a pod. The version of the chart is not one of them: its change alone would replace all pods. */}}
+{{- define "weir.podLabelsOf" -}}
+{{- $own := dict "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name }}
+{{- $given := include "weir.given" .labels | fromJson }}
+{{- $common := include "weir.given" .root.Values.commonLabels | fromJson }}
+{{- merge $own $given $common (dict "app.kubernetes.io/component" .component "app.kubernetes.io/part-of" "weir") | toYaml }}
+{{- end }}
+
+{{/* The labels of what a controller of monitoring or a sidecar finds by labels of its own. */}}
+{{- define "weir.withLabels" -}}
+{{- merge (include "weir.given" .labels | fromJson) (.own | fromYaml) | toYaml }}
+{{- end }}
+
+{{/* An annotations mapping, or nothing. */}}
+{{- define "weir.annotations" -}}
+{{- with include "weir.given" . | fromJson -}}
+annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -58,6 +109,43 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- range .extraArgs }}
 - {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Where the operator's pods run: on Nodes without a pool. */}}
+{{- define "weir.operatorAffinity" -}}
+{{- $cloud := dict "key" .poolLabel "operator" "DoesNotExist" }}
+{{- $affinity := deepCopy (.affinity | default dict) }}
+{{- $node := get $affinity "nodeAffinity" | default dict }}
+{{- $terms := list }}
+{{- range (get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict).nodeSelectorTerms | default (list dict) }}
+{{- $terms = append $terms (merge (dict "matchExpressions" (prepend (.matchExpressions | default list) $cloud)) .) }}
+{{- end }}
+{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
+{{- $_ := set $affinity "nodeAffinity" $node }}
+{{- toYaml $affinity }}
+{{- end }}
+
+{{/* Whether the chart creates a namespace of the operator: true or nothing. Where Helm would fail, it says which switch to set.
+Without a cluster, as in `helm template`, nothing is looked up. */}}
+{{- define "weir.createsNamespace" -}}
+{{- $live := lookup "v1" "Namespace" "" .name }}
+{{- $hasCluster := lookup "v1" "Namespace" "" "kube-system" }}
+{{- $metadata := get ($live | default dict) "metadata" | default dict }}
+{{- $labels := get $metadata "labels" | default dict }}
+{{- $annotations := get $metadata "annotations" | default dict }}
+{{- $owner := printf "%s/%s" (get $annotations "meta.helm.sh/release-namespace") (get $annotations "meta.helm.sh/release-name") }}
+{{- $isOwn := eq $owner (printf "%s/%s" .root.Release.Namespace .root.Release.Name) }}
+{{- /* Of the manifests, or of a release that was uninstalled: there is nothing to create. */}}
+{{- $isWeirs := eq (get $labels "app.kubernetes.io/name") "weir-operator" }}
+{{- if eq .name .root.Release.Namespace }}
+{{- else if not .create }}
+{{- if and $hasCluster (not $live) }}
+{{- fail (printf "operator.%s: the namespace %s does not exist. Create it, or set operator.%s=true" .value .name .switch) }}
+{{- end }}
+{{- else if or (not $live) $isOwn }}true
+{{- else if not $isWeirs }}
+{{- fail (printf "operator.%s: the namespace %s exists, and this release does not own it. Set operator.%s=false to use it as it is, or choose another name" .value .name .switch) }}
 {{- end }}
 {{- end }}
 
@@ -148,7 +236,7 @@ signature-policy.yaml: |
 {{- if .Values.portOffset }}
 --port-offset={{ .Values.portOffset }}
 {{- end }}
---config-map={{ .Release.Namespace }}/weir-filters
+--config-map={{ .Release.Namespace }}/{{ include "weir.fullname" . }}-filters
 --modules-dir={{ if eq .Values.install "systemd" }}/usr/local/lib/weir/modules{{ else }}/modules{{ end }}
 --cache-dir=/var/lib/weir/cache
 --cache-key-dir=/var/lib/weir

@@ -4,9 +4,9 @@
 apiVersion: v1
 kind: Pod
 metadata:
-  name: weir
+  name: {{ include "weir.fullname" . }}
   namespace: {{ .Release.Namespace }}
-  labels: {app.kubernetes.io/name: weir}
+  labels: {app.kubernetes.io/name: {{ include "weir.name" . | quote }}}
 spec:
   hostNetwork: true
   priorityClassName: {{ .Values.priorityClassName | quote }}

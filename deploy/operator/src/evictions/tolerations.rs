@@ -58,7 +58,7 @@ pub(super) fn change(tolerations: &[Toleration], original: Option<&str>, stay: O
 }
 
 impl Original {
-    /// `key|operator|value|effect=seconds`, separated by commas. What is not of this form is left out.
+    /// `key|operator|value|effect=seconds`, separated by commas. Other entries are ignored.
     fn parse(text: &str) -> Self {
         let parts = text.split(',').filter_map(|part| {
             let (identity, was) = part.rsplit_once('=')?;

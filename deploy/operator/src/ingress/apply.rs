@@ -31,7 +31,7 @@ pub(super) enum ApplyError {
     /// The API server does not accept the object.
     #[error("{0}")]
     Rejected(String),
-    /// The API server cannot be reached, or is busy: it mends by itself.
+    /// The API server cannot be reached, or is busy: a retry may succeed.
     #[error("{0}")]
     Unavailable(String),
     /// The object is being deleted, and something keeps it. Its end is a change, after which it is created.

@@ -27,7 +27,7 @@ use crate::template::Surroundings;
 const INGRESSES: &str = "yurtingresses";
 /// Changes within this time are looked at once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// The pause after an error that mends by itself.
+/// The pause after a retryable error.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// What the controller needs.
@@ -114,5 +114,5 @@ fn part_of(name: &str) -> String {
 }
 
 fn after_error(_: Arc<YurtIngress>, error: &ReconcileError, _: Arc<Context>) -> Action {
-    Action::requeue(if error.mends_by_itself() { PAUSE } else { RETRY })
+    Action::requeue(if error.is_retryable() { PAUSE } else { RETRY })
 }

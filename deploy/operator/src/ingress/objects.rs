@@ -56,7 +56,7 @@ impl Objects {
         }
     }
 
-    /// Tells of changes of the operator's own objects.
+    /// Yields an item for each change of the operator's own objects.
     pub(super) fn changes(&self) -> impl Stream<Item = ()> + Send + use<> {
         self.changed.stream()
     }

@@ -28,7 +28,7 @@ impl PoolState {
         Self::Unready(UnreadyKind::Failure, reason, message.into())
     }
 
-    /// The state after an error. What mends by itself is no failure.
+    /// The state after an error. A retryable error is no failure.
     pub(super) fn of_error(error: &ApplyError) -> Self {
         match error {
             ApplyError::Unavailable(text) | ApplyError::Terminating(text) => Self::pending(error.reason(), text),
@@ -46,7 +46,7 @@ impl PoolState {
         }
     }
 
-    /// The same of a pool whose replicas serve all the while: what it waits for keeps it from another revision, not from its work.
+    /// The state of a pool whose replicas serve meanwhile: its wait delays another revision, not its work.
     pub(super) fn while_serving(self) -> Self {
         match self {
             Self::Unready(UnreadyKind::Pending, reason, message) => Self::Upgrading(reason, message),
@@ -97,7 +97,7 @@ impl Deployed {
         self.state == Some(PoolState::Ready)
     }
 
-    /// Whether as many replicas serve as should, of whatever revision.
+    /// Whether as many replicas serve as should, of any revision.
     pub(super) fn serves(&self) -> bool {
         matches!(self.state, Some(PoolState::Ready | PoolState::Upgrading(..)))
     }

@@ -204,7 +204,7 @@ impl Work<'_> {
         }
     }
 
-    /// Applies objects, and deletes others of this pool, or shared ones. What can be done is done; the first error counts.
+    /// Applies objects, and deletes others of this pool, or shared ones. An error does not stop the rest; the first is returned.
     async fn apply_all(&mut self, desired: &[Desired], pool: Option<&str>, kept: &[String]) -> Result<(), ApplyError> {
         let mut first = None;
         for object in desired {

@@ -1,4 +1,4 @@
-//! One look at a YurtIngress: compares what should be with what is, applies the difference, writes the status.
+//! One reconciliation of a YurtIngress: compares desired with existing objects, applies the difference, writes the status.
 //!
 //! Each step can be interrupted at any point, by a restart too: the next look continues from what the cluster holds.
 
@@ -61,8 +61,8 @@ pub(super) struct ReconcileError {
 }
 
 impl ReconcileError {
-    /// Whether the same may succeed soon.
-    pub(super) fn mends_by_itself(&self) -> bool {
+    /// Whether a retry may succeed soon.
+    pub(super) fn is_retryable(&self) -> bool {
         matches!(self.source, ApplyError::Unavailable(_))
     }
 }
@@ -147,7 +147,7 @@ impl Context {
         acting.filter(|other| *other < own).min().map(|(_, name)| name)
     }
 
-    /// Deletes everything of a YurtIngress, then lets it go. What cannot be deleted is reported, and does not keep the rest.
+    /// Deletes everything of a YurtIngress, then lets it go. A failed deletion is reported, and does not keep the rest.
     async fn finalize(&self, ingress: &YurtIngress, uid: &str) -> Result<Action, ApplyError> {
         if !ingress.finalizers().iter().any(|finalizer| finalizer == FINALIZER) {
             return Ok(Action::await_change());

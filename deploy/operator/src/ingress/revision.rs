@@ -1,4 +1,4 @@
-//! A revision: a template with what it is rendered for.
+//! A revision: a template with the values that render it.
 //!
 //! Each revision that a pool has is kept in a ConfigMap. A pool that must not upgrade yet, or whose template cannot be used any
 //! more, is still put back and scaled as its own revision says. The ConfigMap belongs to the YurtIngress and goes with it, or when
@@ -15,7 +15,7 @@ const KEY: &str = "revision.json";
 /// The first part of its name.
 const PREFIX: &str = "weir-ingress-revision-";
 
-/// A template with what it is rendered for.
+/// A template with the values that render it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct TemplateRevision {
     pub(super) template: Template,

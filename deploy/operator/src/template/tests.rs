@@ -71,7 +71,7 @@ fn objects_of_two_pools_have_nothing_in_common() {
 }
 
 #[test]
-fn pods_are_told_where_weir_is_if_the_operator_is() {
+fn pods_get_the_address_of_weir_from_the_flag_of_the_operator() {
     let template = built_in("ingress-nginx").unwrap().unwrap();
     let env = |surroundings: &Surroundings| {
         let all = objects(&template, "a", surroundings);
@@ -81,8 +81,8 @@ fn pods_are_told_where_weir_is_if_the_operator_is() {
         env.map(|entry| entry["value"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(env(&surroundings()), [""; 0]);
-    let told = Surroundings { api_server: Some(("169.254.20.10".to_owned(), 10268)), ..surroundings() };
-    assert_eq!(env(&told), ["169.254.20.10", "10268"]);
+    let with_address = Surroundings { api_server: Some(("169.254.20.10".to_owned(), 10268)), ..surroundings() };
+    assert_eq!(env(&with_address), ["169.254.20.10", "10268"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use weir_runtime::Digest;
+use weir_spec::Digest;
 
 use super::key::PublicKey;
 use crate::layout::Layout;

@@ -14,7 +14,7 @@
 //!
 //! The longest prefix decides. What none of them names is refused.
 
-use weir_runtime::{Digest, PinnedReference};
+use weir_spec::{Digest, PinnedReference};
 
 use super::cosign::{SignatureError, verify_artifact, verify_bytes};
 use super::key::{KeyError, PublicKey};

@@ -13,9 +13,9 @@ pub use self::write::{Unwritable, Written};
 use super::explanation::FilterExplanation;
 use super::outcome::{Outcomes, Slot};
 use super::version::ChainVersion;
-use crate::Writes;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
+use weir_spec::Writes;
 
 /// A filter in a chain: a configured module, or a test double.
 pub trait DocumentFilter: Send + Sync + fmt::Debug {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use weir_document::Document;
 
 use super::outcome::{Failure, Filtered};
-use crate::{Digest, FailurePolicy, Mode, Steps};
+use crate::Steps;
+use weir_spec::{Digest, FailurePolicy, Mode};
 
 /// What one filter of a chain makes of an object, and why.
 #[derive(Debug)]

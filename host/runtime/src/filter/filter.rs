@@ -31,9 +31,9 @@ use super::trace_cache::TraceCache;
 use super::version::tick;
 use crate::RuntimeMetrics;
 use crate::{Description, LookupSubscription, Pool, Snapshot};
-use crate::{FailurePolicy, FilterEntry, MatchRule, Mode, Share, Writes};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
+use weir_spec::{FailurePolicy, FilterEntry, MatchRule, Mode, Share, Writes};
 
 /// The target of spans that are sent as traces.
 const SPANS: &str = "weir_trace";
@@ -59,7 +59,7 @@ struct FilterState {
     name: Arc<str>,
     failure_policy: FailurePolicy,
     mode: Mode,
-    digest: crate::Digest,
+    digest: weir_spec::Digest,
     description: Description,
     pool: Pool,
     threads: Threads,
@@ -87,7 +87,7 @@ pub struct FilterParts {
     /// The configuration.
     pub entry: FilterEntry,
     /// The digest of the module.
-    pub digest: crate::Digest,
+    pub digest: weir_spec::Digest,
     /// The source of the module: `binaryData`, or a path.
     pub source: String,
     /// The module's description of itself.
@@ -160,7 +160,7 @@ impl Filter {
 
     /// Returns the digest of the module.
     #[must_use]
-    pub fn digest(&self) -> &crate::Digest {
+    pub fn digest(&self) -> &weir_spec::Digest {
         &self.state.digest
     }
 

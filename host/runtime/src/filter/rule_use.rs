@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_kube::{GroupResource, VerbClass};
 
-use crate::MatchRule;
+use weir_spec::MatchRule;
 
 /// A rule without a request for so long is reported. Informers start their watches again within minutes.
 const QUIET: Duration = Duration::from_secs(3600);

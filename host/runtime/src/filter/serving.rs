@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::set::FilterSet;
-use crate::MatchRule;
+use weir_spec::MatchRule;
 
 /// The state of the configuration, which decides which requests can be served.
 #[derive(Debug, Clone)]

@@ -7,9 +7,9 @@ use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
 use super::in_force::{InForce, RequestKind};
 use super::version::{ChainVersion, tick};
-use crate::MatchRule;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
+use weir_spec::MatchRule;
 
 /// The maximum number of cached chains. Further chains are created for each request.
 const CHAINS: usize = 1024;

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::metrics::BatchCounts;
-use crate::{Rollback, Share};
+use weir_spec::{Rollback, Share};
 
 /// A filter is not judged by fewer objects.
 const FEWEST: u64 = 10;

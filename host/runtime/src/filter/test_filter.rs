@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use super::chain::DocumentFilter;
 use super::outcome::Slot;
 use super::version::tick;
-use crate::{MatchRule, Writes};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
+use weir_spec::{MatchRule, Writes};
 
 /// Clones share the generation.
 #[derive(Debug, Clone)]

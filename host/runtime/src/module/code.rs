@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use crate::Digest;
+use weir_spec::Digest;
 
 /// The longest marker in bytes: a path and a digest.
 const MARKER: u64 = 4096;

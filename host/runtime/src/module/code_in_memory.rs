@@ -9,7 +9,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use super::code::code_cache;
-use crate::{Digest, Engine};
+use crate::Engine;
+use weir_spec::Digest;
 
 /// A file system in memory. Containers have one, too, also where their root is read-only.
 pub(super) const MEMORY: &str = "/dev/shm";

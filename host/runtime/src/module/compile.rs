@@ -17,12 +17,10 @@ use weir_process::files;
 use super::cgroup::child_memory;
 use super::code::{CompiledCode, code_cache};
 use super::code_in_memory::{CodeInMemory, MEMORY};
-use crate::Digest;
-use crate::child::{Child, ChildFailure, ChildLimits, MACHINE};
 use crate::{Engine, EngineError, LinkError, Linked};
+use weir_process::{Child, ChildFailure, ChildLimits, MACHINE_LACKS};
+use weir_spec::Digest;
 
-/// The maximum size of a module in bytes.
-pub const MAX_MODULE: usize = 64 << 20;
 /// The child's address space. A JavaScript module of 12 MB takes 400 MB to compile. Threads and mappings need more.
 const ADDRESSES: u64 = 3 << 30;
 /// The child's processor time, the sum over its threads. A module of Python or JavaScript takes 10 s on a fast core, and minutes on
@@ -200,7 +198,7 @@ impl ChildError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Link(_) => 1,
-            Self::Engine(_) | Self::System(_) => MACHINE,
+            Self::Engine(_) | Self::System(_) => MACHINE_LACKS,
         }
     }
 }

@@ -11,14 +11,15 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::compile::{CompileError, Compiler};
+use crate::RuntimeMetrics;
 use crate::{
     Bounds, ClusterView, Description, Engine, InstanceContext, LinkError, Linked, Pool, RawLookup, RawPlan, StartError,
 };
 use crate::{DependencySet, Filter, FilterParts, Lookups};
-use crate::{Digest, FilterEntry, MatchRule};
-use crate::{RuntimeMetrics, one_line};
 use weir_kube::GroupResource;
 use weir_kube::LookupSpec;
+use weir_process::one_line;
+use weir_spec::{Digest, FilterEntry, MatchRule};
 
 /// The source of lookups: reflectors in the daemon, files in `weir run`.
 pub trait LookupSource: Send + Sync + std::fmt::Debug {

@@ -1,7 +1,7 @@
 //! The limits that `wit/README.md` documents are those of the code.
 
 use super::{evaluate, host_call, instance, paths, pool, state, trace, wasi};
-use crate::{Limits, MAX_MODULE};
+use weir_spec::{Limits, MAX_MODULE};
 
 fn thousands(number: usize) -> String {
     let digits = number.to_string();

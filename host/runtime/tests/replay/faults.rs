@@ -6,7 +6,8 @@ use std::time::Duration;
 use guest::{Op, Program, Read};
 use serde_json::json;
 use weir_document::Document;
-use weir_runtime::{Mode, Outcome, Outcomes};
+use weir_runtime::{Outcome, Outcomes};
+use weir_spec::Mode;
 
 use super::cluster::Cluster;
 use super::dice::Dice;

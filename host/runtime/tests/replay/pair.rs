@@ -12,9 +12,10 @@ use serde_json::Value;
 use weir_document::Document;
 use weir_kube::{GroupResource, LookupSpec, VerbClass};
 use weir_runtime::{
-    Chain, ChangeSet, ClusterView, Dependency, Digest, Engine, Filter, FilterEntry, FilterSet, Loader, LookupSource,
-    LookupSubscription, Lookups, Outcome, RuntimeMetrics,
+    Chain, ChangeSet, ClusterView, Dependency, Engine, Filter, FilterSet, Loader, LookupSource, LookupSubscription,
+    Lookups, Outcome, RuntimeMetrics,
 };
+use weir_spec::{Digest, FilterEntry};
 
 use super::cluster::{Changed, Cluster};
 

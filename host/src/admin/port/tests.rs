@@ -31,6 +31,7 @@ fn admin() -> (Admin, Arc<FilterStatus>, Arc<ReloadMetrics>) {
         reflectors,
         caches,
         clients: Arc::default(),
+        activity: Arc::default(),
         node_name: "edge-a".to_owned(),
         proxy: None,
     };
@@ -174,6 +175,7 @@ async fn status_is_the_union_of_what_the_page_shows() {
     assert_eq!(json["filters"][0]["objects"]["kept"], 0);
     assert!(json["filters"][0]["lastError"].as_str().unwrap().len() < 1100, "texts are bounded");
     assert_eq!(json["reloads"][0]["result"], "refused");
+    assert_eq!(json["activity"], json!({"until": null, "requests": [], "events": [], "hidden": []}));
     assert_eq!(json["lookups"][0]["resource"], "services");
     assert_eq!((&json["clients"][0]["component"], &json["clients"][0]["failed"]), (&"kube-proxy".into(), &1.into()));
     for n in 0..1000 {

@@ -11,7 +11,8 @@ use crate::cli::CommandError;
 use crate::cli::run::{chain_for, document, every, resource, title};
 use crate::cli::workbench::Workbench;
 use crate::lookups::FileView;
-use weir_runtime::{Digest, FilterEntry, FilterSet, Outcome};
+use weir_runtime::{FilterSet, Outcome};
+use weir_spec::{Digest, FilterEntry};
 
 /// The most objects that a comparison names.
 const NAMED: usize = 10;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_kube::LabelSelector;
-use weir_runtime::{NodeSelection, Rollback, Share, duration};
+use weir_spec::{NodeSelection, Rollback, Share, duration};
 
 use super::EntryKeys;
 use crate::config::keys::{NODE_KEYS, ROLLBACK_KEYS};

@@ -10,7 +10,7 @@ use super::super::registry::{RegistryFlags, TrustFlags};
 use super::json_object;
 use super::operator::OutputFormat;
 use weir_kube::GroupResource;
-use weir_runtime::OciReference;
+use weir_spec::OciReference;
 
 /// Flags of all commands that run modules.
 #[derive(Debug, Clone, Args)]

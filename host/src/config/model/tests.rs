@@ -2,11 +2,11 @@
 
 use weir_document::Path;
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{FailurePolicy, Limits};
+use weir_spec::{FailurePolicy, Limits};
 
 use super::*;
 use crate::config::keys::{FILTER_KEYS, NESTED_KEYS};
-use weir_runtime::Digest;
+use weir_spec::Digest;
 
 /// A manifest around `filters.yaml`.
 fn listed(filters: &str) -> Result<Configuration, ConfigurationError> {

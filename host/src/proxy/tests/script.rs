@@ -7,7 +7,8 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::sync::watch;
 use weir_document::Document;
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{DocumentFilter, FilterSet, Filtered, MatchRule, Outcome, Slot, Writes, tick};
+use weir_runtime::{DocumentFilter, FilterSet, Filtered, Outcome, Slot, tick};
+use weir_spec::{MatchRule, Writes};
 
 type Decide = dyn Fn(&Document) -> Outcome + Send + Sync;
 

@@ -4,20 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
+
+	"weir/controlplane/internal/promises"
+	"weir/controlplane/internal/record"
 )
 
 // collection is one resource as a client lists and watches it.
@@ -27,9 +28,8 @@ type collection struct {
 	watch   func(context.Context, meta.ListOptions) (watch.Interface, error)
 }
 
-// mirror is client-go's reflector, delta queue and indexer, assembled as its informer does, with two differences. It
-// retries after a moment where a reflector waits up to a minute, so that a missing object was never sent. It also
-// checks that each event is consistent with its cache.
+// mirror is client-go's reflector, delta queue and indexer, assembled as its informer does, with client-go's own back-off.
+// It checks and records everything that the reflector receives.
 type mirror struct {
 	name       string
 	store      cache.Indexer
@@ -37,73 +37,46 @@ type mirror struct {
 	watchLists atomic.Int64
 	// proxy gets every change as kube-proxy does. For a deletion that is the object of the event.
 	proxy *tracked
-	// fault is the first inconsistent event.
-	fault atomic.Pointer[string]
-	// gone holds objects that must never be seen again.
-	gone *departed
+	// processed counts what the store and the trackers have taken.
+	processed atomic.Int64
+	// fault is the first broken promise.
+	fault  atomic.Pointer[string]
+	record *record.Record
+
+	// mutex is for the fields below.
+	mutex  sync.Mutex
+	stream *promises.Stream
+	clock  promises.Clock
+	// current is the newest watch.
+	current *checkedWatch
 }
 
-// departed holds the UIDs of deleted objects whose deletion every client has seen.
-type departed struct {
-	uids sync.Map
-	// replayed is whether clients may see an old state again for a moment: one whose watch ends amid objects that are sent
-	// again continues from the version of one of these, from where on it gets all events a second time.
-	replayed bool
-	replays  atomic.Int64
-}
+// departed holds the UIDs of deleted objects, each with a version at which it is deleted.
+type departed struct{ uids sync.Map }
 
-// hurried is a clock whose timers end after a moment at the latest.
-type hurried struct{ clock.RealClock }
-
-const moment = 50 * time.Millisecond
-
-type hurriedTimer struct{ clock.Timer }
-
-func (h hurried) NewTimer(after time.Duration) clock.Timer {
-	return hurriedTimer{h.RealClock.NewTimer(min(after, moment))}
-}
-
-func (t hurriedTimer) Reset(after time.Duration) bool { return t.Timer.Reset(min(after, moment)) }
-
-// restless removes Retry-After headers. An API server that has just started sends them for custom resources, and
-// client-go then sleeps five seconds inside the call.
-type restless struct{ next http.RoundTripper }
-
-func (r restless) RoundTrip(request *http.Request) (*http.Response, error) {
-	answer, err := r.next.RoundTrip(request)
-	if err == nil {
-		answer.Header.Del("Retry-After")
+func (d *departed) version(uid string) (uint64, bool) {
+	version, deleted := d.uids.Load(uid)
+	if !deleted {
+		return 0, false
 	}
-	return answer, err
+	return version.(uint64), true
 }
 
-func withoutWaiting(config *rest.Config, err error) (*rest.Config, error) {
-	if err == nil {
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return restless{next} })
+func follow(ctx context.Context, name string, of collection, node string, gone *departed, kept *record.Record) *mirror {
+	m := &mirror{
+		name: name, proxy: newTracked(node), record: kept, stream: promises.New(gone.version),
+		store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{}),
 	}
-	return config, err
-}
-
-func follow(ctx context.Context, name string, of collection, node string, gone *departed) *mirror {
-	m := &mirror{name: name, gone: gone, proxy: newTracked(node), store: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{})}
 	queue := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{KnownObjects: m.store, EmitDeltaTypeReplaced: true})
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options meta.ListOptions) (runtime.Object, error) {
-			m.lists.Add(1)
-			return of.list(ctx, options)
+			return m.list(ctx, of, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options meta.ListOptions) (watch.Interface, error) {
-			if options.SendInitialEvents != nil && *options.SendInitialEvents {
-				m.watchLists.Add(1)
-			}
-			events, err := of.watch(ctx, options)
-			if err != nil {
-				return nil, err
-			}
-			return watch.Filter(events, m.departures(options)), nil
+			return m.watch(ctx, of, options)
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(source, of.example, queue, cache.ReflectorOptions{Name: name, Clock: hurried{}})
+	reflector := cache.NewReflectorWithOptions(source, of.example, queue, cache.ReflectorOptions{Name: name})
 	go reflector.RunWithContext(ctx)
 	go func() {
 		<-ctx.Done()
@@ -124,6 +97,7 @@ func follow(ctx context.Context, name string, of collection, node string, gone *
 }
 
 func (m *mirror) process(deltas cache.Deltas) error {
+	defer m.processed.Add(1)
 	for _, delta := range deltas {
 		held, _, err := m.store.Get(delta.Object)
 		if err != nil {
@@ -137,11 +111,6 @@ func (m *mirror) process(deltas cache.Deltas) error {
 			m.proxy.changed(object, nil)
 			err = m.store.Delete(object)
 		} else {
-			// The events of a watch are checked as they arrive.
-			listed := delta.Type == cache.Replaced || delta.Type == cache.Sync
-			if err := m.tolerated(m.plausible(held, delta.Object, listed)); err != nil {
-				return err
-			}
 			m.proxy.changed(held, delta.Object)
 			err = m.store.Update(delta.Object)
 		}
@@ -152,80 +121,165 @@ func (m *mirror) process(deltas cache.Deltas) error {
 	return nil
 }
 
-// departures reports an object that comes back after its deletion, at a version that its watch had passed. A watch gets all
-// events after its own version, those of objects that were deleted in the meantime included: the version is old where filters
-// have hidden everything since.
-func (m *mirror) departures(options meta.ListOptions) watch.FilterFunc {
-	reached, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
-	if err != nil || options.SendInitialEvents != nil {
-		reached = math.MaxUint64
+func (m *mirror) list(ctx context.Context, of collection, options meta.ListOptions) (runtime.Object, error) {
+	m.lists.Add(1)
+	m.note("list from version %q", options.ResourceVersion)
+	list, err := of.list(ctx, options)
+	if err != nil {
+		m.note("no list: %v", err)
+		return nil, err
 	}
-	return func(event watch.Event) (watch.Event, bool) {
-		is, err := apimeta.Accessor(event.Object)
+	if err := m.listed(options.ResourceVersion, list); err != nil {
+		m.fail(err)
+	}
+	return list, nil
+}
+
+// listed checks and records a list.
+func (m *mirror) listed(asked string, list runtime.Object) error {
+	accessor, err := apimeta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	version, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return err
+	}
+	objects, err := apimeta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	m.note("a list of %d objects at version %d", len(objects), version)
+	items := make([]promises.Object, 0, len(objects))
+	for _, object := range objects {
+		item, err := stateOf(object)
 		if err != nil {
-			return event, true // An ERROR event.
+			return err
 		}
-		version, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
-		if err == nil && version <= reached && (event.Type == watch.Added || event.Type == watch.Modified) {
-			err = m.tolerated(m.departed(is))
+		m.noteObject("LISTED", item)
+		items = append(items, item)
+	}
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.stream.Listed(asked, version, items)
+}
+
+func (m *mirror) watch(ctx context.Context, of collection, options meta.ListOptions) (watch.Interface, error) {
+	initial, word := options.SendInitialEvents != nil && *options.SendInitialEvents, "watch"
+	if initial {
+		m.watchLists.Add(1)
+		word = "watch-list"
+	}
+	m.note("%s from version %q", word, options.ResourceVersion)
+	source, err := of.watch(ctx, options)
+	if err != nil {
+		m.note("no %s: %v", word, err)
+		return nil, err
+	}
+	m.note("the %s is open", word)
+	checked := &checkedWatch{mirror: m, source: source, events: make(chan watch.Event), stopped: make(chan struct{})}
+	m.mutex.Lock()
+	m.current = checked
+	m.stream.Opened(options.ResourceVersion, initial)
+	m.clock.Opened(time.Now())
+	m.mutex.Unlock()
+	go checked.run()
+	return checked, nil
+}
+
+// checkedWatch passes on the events of a watch, checked and recorded.
+type checkedWatch struct {
+	mirror  *mirror
+	source  watch.Interface
+	events  chan watch.Event
+	once    sync.Once
+	stopped chan struct{}
+}
+
+func (w *checkedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+func (w *checkedWatch) Stop() {
+	w.once.Do(func() { close(w.stopped) })
+	w.source.Stop()
+}
+
+func (w *checkedWatch) run() {
+	defer close(w.events)
+	defer w.mirror.ended(w)
+	for event := range w.source.ResultChan() {
+		w.mirror.received(w, event)
+		select {
+		case w.events <- event:
+		case <-w.stopped:
+			return
 		}
-		if err != nil {
-			m.fail(err)
-		}
-		reached = max(reached, version)
-		return event, true
 	}
 }
 
-// departed returns an error for an object that was deleted before.
-func (m *mirror) departed(is meta.Object) error {
-	if _, deleted := m.gone.uids.Load(is.GetUID()); !deleted {
-		return nil
+func (m *mirror) ended(w *checkedWatch) {
+	m.note("the watch has ended")
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if m.current == w {
+		m.clock.Closed(time.Now())
 	}
-	return fmt.Errorf("%s/%s of UID %s came back after its deletion, at version %s",
-		is.GetNamespace(), is.GetName(), is.GetUID(), is.GetResourceVersion())
 }
 
-// tolerated counts an old state where clients may see one again, and else returns the error.
-func (m *mirror) tolerated(err error) error {
-	if err != nil && m.gone.replayed {
-		m.gone.replays.Add(1)
-		return nil
+// received checks and records an event.
+func (m *mirror) received(w *checkedWatch, event watch.Event) {
+	if event.Type == watch.Error {
+		m.note("ERROR %v", apierrors.FromObject(event.Object))
+		return
 	}
-	return err
+	kind := promises.Kind(event.Type)
+	object, err := stateOf(event.Object)
+	if err == nil && event.Type == watch.Bookmark {
+		accessor, _ := apimeta.Accessor(event.Object)
+		if accessor.GetAnnotations()[meta.InitialEventsAnnotationKey] == "true" {
+			kind = promises.EndOfInitial
+		}
+	}
+	m.noteObject(string(kind), object)
+	if err == nil {
+		m.mutex.Lock()
+		if m.current == w {
+			err = m.stream.Event(kind, object)
+		}
+		m.mutex.Unlock()
+	}
+	if err != nil {
+		m.fail(err)
+	}
+}
+
+// stateOf returns what promises are about.
+func stateOf(object runtime.Object) (promises.Object, error) {
+	is, err := apimeta.Accessor(object)
+	if err != nil {
+		return promises.Object{}, err
+	}
+	version, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
+	return promises.Object{
+		Name: strings.TrimPrefix(is.GetNamespace()+"/"+is.GetName(), "/"), UID: string(is.GetUID()),
+		Version: version, Generation: is.GetGeneration(),
+	}, err
 }
 
 func (m *mirror) fail(err error) {
+	m.note("BROKEN %v", err)
 	text := fmt.Sprintf("%s: %v", m.name, err)
 	m.fault.CompareAndSwap(nil, &text)
 }
 
-// plausible returns an error for a listed object that was deleted before, or one that is older than the held one.
-func (m *mirror) plausible(held, object any, listed bool) error {
-	is, err := apimeta.Accessor(object)
-	if err != nil {
-		return err
-	}
-	if err := m.departed(is); listed && err != nil {
-		return err
-	}
-	if held == nil {
-		return nil
-	}
-	was, err := apimeta.Accessor(held)
-	if err != nil || was.GetUID() != is.GetUID() {
-		return err
-	}
-	before, err := strconv.ParseUint(was.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return err
-	}
-	now, err := strconv.ParseUint(is.GetResourceVersion(), 10, 64)
-	if err == nil && now < before {
-		err = fmt.Errorf("%s/%s went back from version %s to %s",
-			is.GetNamespace(), is.GetName(), was.GetResourceVersion(), is.GetResourceVersion())
-	}
-	return err
+// file is the name of the client's files.
+func (m *mirror) file() string { return strings.ReplaceAll(m.name, " ", "-") + ".txt" }
+
+func (m *mirror) note(format string, arguments ...any) {
+	m.record.Line(streams+m.file(), format, arguments...)
+}
+
+func (m *mirror) noteObject(what string, is promises.Object) {
+	m.note("%s %s version %d generation %d UID %s", what, is.Name, is.Version, is.Generation, is.UID)
 }
 
 func (m *mirror) get(key string) runtime.Object {

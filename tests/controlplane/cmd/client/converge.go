@@ -17,24 +17,14 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"weir/controlplane/internal/cut"
+	"weir/controlplane/internal/record"
 )
 
-// slow is the shortest pause that the output mentions. The time until both sides are equal depends on the machine, so
-// only patience bounds it.
+// slow is the shortest time that the output mentions.
 const slow = time.Second
-
-// pair is one resource, read through Weir and directly.
-type pair struct {
-	straight, through *mirror
-	// metadataOnly is whether the client through Weir reads nothing but metadata.
-	metadataOnly bool
-	// remembered is whether Weir serves this client while no API server can be reached.
-	remembered bool
-}
 
 // run is a random run. The seed determines its changes and mishaps.
 type run struct {
@@ -42,16 +32,20 @@ type run struct {
 	random  *rand.Rand
 	mutator *mutator
 	world   *world
-	pairs   []pair
+	sources []*source
+	pairs   []*pair
 	link    *cut.Proxy
 	rules   rules
+	record  *record.Record
 
 	reloads, broken, cuts, restarts, pauses int
 	waited, longest, longestAfter           time.Duration
+	// longestPause includes the time in which a client waited to connect again.
+	longestPause time.Duration
 	// daemon is what happened to the process; nil where the test does not obey commands.
 	daemon *daemon
-	// alive holds the objects of the last pause by UID. gone holds those that were deleted by then.
-	alive map[types.UID]string
+	// alive holds the UIDs of the last pause. gone holds those that were deleted by then.
+	alive map[string]*source
 	gone  *departed
 	// longestLoad is the longest wait until a configuration was in force.
 	longestLoad time.Duration
@@ -65,9 +59,6 @@ type run struct {
 // converge makes random changes of the cluster, of the filters and of the connections. At each pause it asserts that
 // the caches of Weir's clients equal the filtered caches of the API server's clients.
 func converge(ctx context.Context, s *sides) error {
-	if s.seed == 0 {
-		s.seed = uint64(time.Now().UnixNano()) % 1_000_000
-	}
 	s.watchList = s.seed%2 == 0
 	if err := s.setWatchList(); err != nil {
 		return err
@@ -79,12 +70,32 @@ func converge(ctx context.Context, s *sides) error {
 	fmt.Printf("seed %d, %d mutations, watch-list %v, at %s\n", s.seed, s.mutations, s.watchList, s.weir)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r, err := prepare(ctx, s)
+	kept, err := record.New(s.record)
+	if err != nil {
+		return err
+	}
+	err = random(ctx, s, kept)
+	err = errors.Join(err, kept.End(err != nil))
+	if err != nil {
+		err = fmt.Errorf("seed %d: %w", s.seed, err)
+	}
+	return err
+}
+
+// random is a run. What a failed one leaves besides the record is added to it.
+func random(ctx context.Context, s *sides, kept *record.Record) error {
+	r, err := prepare(ctx, s, kept)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
 	err = r.stretches(ctx)
+	if err != nil {
+		kept.Line(faults, "failed: %v", err)
+		if unread := r.keep(ctx); unread != nil {
+			fmt.Println("Weir reports nothing of itself:", unread)
+		}
+	}
 	lists, watchLists := int64(0), int64(0)
 	for _, pair := range r.pairs {
 		lists += pair.through.lists.Load()
@@ -92,23 +103,20 @@ func converge(ctx context.Context, s *sides) error {
 	}
 	if r.daemon != nil {
 		fmt.Printf("%s\n", r.mutator.own.counts())
-		fmt.Printf("%s; %d objects seen in an older state for a moment\n", r.daemon.counts(), r.gone.replays.Load())
+		fmt.Println(r.daemon.counts())
 	}
 	fmt.Printf("%d changes made, %d refused, in %.0f s; %d reloads, %d invalid ones, %d cuts, %d restarts of the API server, %d pauses; "+
-		"equal after %.2f s on average, %.2f s at most, %.2f s at most after a restart; filters in force after %.2f s at most; %d lists and %d watch-lists of %d clients\n",
+		"equal after %.2f s of open watches on average, %.2f s at most, %.2f s at most after a restart, pauses of %.2f s at most; filters in force after %.2f s at most; %d lists and %d watch-lists of %d clients\n",
 		r.mutator.accepted, r.mutator.refused, time.Since(begun).Seconds(), r.reloads, r.broken, r.cuts, r.restarts, r.pauses,
-		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(),
+		r.waited.Seconds()/float64(max(1, r.pauses)), r.longest.Seconds(), r.longestAfter.Seconds(), r.longestPause.Seconds(),
 		r.longestLoad.Seconds(), lists, watchLists, len(r.pairs))
 	if err == nil && s.watchList != (watchLists > 0) {
 		err = errors.New("the clients did not start with the selected kind of list")
 	}
-	if err != nil {
-		return fmt.Errorf("seed %d: %w", s.seed, err)
-	}
-	return nil
+	return err
 }
 
-func prepare(ctx context.Context, s *sides) (*run, error) {
+func prepare(ctx context.Context, s *sides, kept *record.Record) (*run, error) {
 	weir, err := url.Parse(s.weir)
 	if err != nil {
 		return nil, err
@@ -143,71 +151,55 @@ func prepare(ctx context.Context, s *sides) (*run, error) {
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(s.seed, 0))
-	r := &run{sides: s, random: random, link: link, gone: &departed{}, mutator: &mutator{
-		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer,
+	r := &run{sides: s, random: random, link: link, gone: &departed{}, record: kept, mutator: &mutator{
+		Rand: random, node: s.node, typed: straight, untyped: custom, weir: writer, record: kept,
 		pools: []string{space + "-hangzhou", space + "-beijing"},
 	}}
 	if s.daemon {
-		r.gone.replayed = true
-		r.daemon = &daemon{replies: bufio.NewScanner(os.Stdin)}
+		r.daemon = &daemon{replies: bufio.NewScanner(os.Stdin), record: kept}
 		if err := r.joinAsKubelet(ctx, straight); err != nil {
 			return nil, err
 		}
 	}
-	// Mirrors have clients of their own: writers respect Retry-After.
-	straight, err = typed(withoutWaiting(s.straight()))
-	if err != nil {
-		return nil, err
-	}
-	custom, err = untyped(withoutWaiting(s.straight()))
-	if err != nil {
-		return nil, err
-	}
-	services, slices := r.follow(ctx, "services", servicesOf(straight)), r.follow(ctx, "slices", slicesOf(straight))
-	endpoints, configMaps := r.follow(ctx, "endpoints", endpointsOf(straight)), r.follow(ctx, "configmaps", configMapsOf(straight))
-	nodes, pools := r.follow(ctx, "nodes", nodesOf(straight)), r.follow(ctx, "pools", customOf(custom, poolResource))
-	buckets := r.follow(ctx, "buckets", customOf(custom, bucketResource))
+	services, slices := r.source("services", servicesOf(straight)), r.source("slices", slicesOf(straight))
+	endpoints, configMaps := r.source("endpoints", endpointsOf(straight)), r.source("configmaps", configMapsOf(straight))
+	nodes, pools := r.source("nodes", nodesOf(straight)), r.source("pools", customOf(custom, poolResource))
+	buckets := r.source("buckets", customOf(custom, bucketResource))
 	r.world = &world{node: s.node, services: services, slices: slices, nodes: nodes, pools: pools, buckets: buckets}
 
 	for _, format := range []string{protobuf, json} {
 		word := strings.TrimPrefix(format, "application/")
-		client, err := typed(withoutWaiting(s.through(past, "reader-"+word[max(0, len(word)-8):], format)))
+		client, err := typed(s.through(past, "reader-"+word[max(0, len(word)-8):], format))
 		if err != nil {
 			return nil, err
 		}
-		through := func(past *mirror, of collection, remembered bool) {
+		through := func(past *source, of collection, remembered bool) {
 			follower := r.follow(ctx, past.name+" as "+word, of)
-			r.pairs = append(r.pairs, pair{straight: past, through: follower, remembered: remembered})
+			r.pairs = append(r.pairs, &pair{straight: past, through: follower, remembered: remembered})
 		}
 		through(services, servicesOf(client), true)
 		through(slices, slicesOf(client), true)
 		through(endpoints, endpointsOf(client), true)
 		through(configMaps, configMapsOf(client), false)
 		through(nodes, nodesOf(client), true)
-		// Without views, Weir knows clients by their names and the form of what they read only: one may continue from what
-		// another one listed.
-		name := "reader-metadata"
-		if !s.daemon {
-			name += "-" + word
-		}
-		partial, err := metadataClient(withoutWaiting(s.through(past, name, format)))
+		partial, err := metadataClient(s.through(past, "reader-metadata", format))
 		if err != nil {
 			return nil, err
 		}
-		converted := func(past *mirror, resource schema.GroupVersionResource) {
+		converted := func(past *source, resource schema.GroupVersionResource) {
 			follower := r.follow(ctx, "metadata of "+past.name+" as "+word, metadataOf(partial, resource))
-			r.pairs = append(r.pairs, pair{straight: past, through: follower, metadataOnly: true, remembered: true})
+			r.pairs = append(r.pairs, &pair{straight: past, through: follower, metadataOnly: true, remembered: true})
 		}
 		converted(services, core.SchemeGroupVersion.WithResource("services"))
 		converted(slices, discovery.SchemeGroupVersion.WithResource("endpointslices"))
 		converted(endpoints, core.SchemeGroupVersion.WithResource("endpoints"))
 		converted(nodes, core.SchemeGroupVersion.WithResource("nodes"))
 	}
-	client, err := untyped(withoutWaiting(s.through(past, "reader-custom", json)))
+	client, err := untyped(s.through(past, "reader-custom", json))
 	if err != nil {
 		return nil, err
 	}
-	r.pairs = append(r.pairs, pair{straight: pools, through: r.follow(ctx, "pools", customOf(client, poolResource))})
+	r.pairs = append(r.pairs, &pair{straight: pools, through: r.follow(ctx, "pools", customOf(client, poolResource))})
 	return r, r.firstRules()
 }
 
@@ -230,21 +222,21 @@ func (r *run) joinAsKubelet(ctx context.Context, straight kubernetes.Interface) 
 	if err != nil {
 		return err
 	}
-	reader, err := typed(withoutWaiting(r.kubelet(r.plain)))
+	reader, err := typed(r.kubelet(r.plain))
 	if err != nil {
 		return err
 	}
-	if r.mutator.own, err = newPods(ctx, r.random, r.node, straight, writer); err != nil {
+	if r.mutator.own, err = newPods(ctx, r.random, r.node, straight, writer, r.record); err != nil {
 		return err
 	}
-	pair := pair{straight: r.follow(ctx, "pods", podsOf(straight, r.node)), remembered: true}
+	pair := &pair{straight: r.source("pods", podsOf(straight, r.node)), remembered: true}
 	pair.through = r.follow(ctx, "pods of kubelet", podsOf(reader, r.node))
 	r.pairs = append(r.pairs, pair)
 	return nil
 }
 
 func (r *run) follow(ctx context.Context, name string, of collection) *mirror {
-	return follow(ctx, name, of, r.node, r.gone)
+	return follow(ctx, name, of, r.node, r.gone, r.record)
 }
 
 // stretches runs in stretches of changes with a pause after each.
@@ -293,15 +285,13 @@ func (r *run) mishap(ctx context.Context) error {
 	case roll < 30:
 		return r.reload()
 	case roll < 40:
-		r.cuts++
-		r.link.Cut()
+		r.cutClients()
 	case roll < 50:
 		return r.cutServer(ctx)
 	case roll < 60:
 		// Clients reconnect exactly at the swap of the filters.
-		r.cuts++
 		err := r.reload()
-		r.link.Cut()
+		r.cutClients()
 		return err
 	case roll < 70:
 		return errors.Join(r.reload(), r.cutServer(ctx))
@@ -322,6 +312,7 @@ func (r *run) activate(next rules) error {
 	r.reloads++
 	next.generation = r.reloads
 	r.rules, r.invalid = next, false
+	r.record.Line(faults, "a configuration: %+v", next)
 	return r.write(r.rules.manifest())
 }
 
@@ -330,6 +321,7 @@ func (r *run) activate(next rules) error {
 func (r *run) breakConfiguration() error {
 	r.broken++
 	r.invalid = true
+	r.record.Line(faults, "an invalid configuration")
 	return r.write(strings.ReplaceAll(r.rules.manifest(), "settings: {", "settings: {unknown: 1, ") + "  broken: [\n")
 }
 
@@ -341,6 +333,12 @@ func (r *run) write(text string) error {
 	return os.Rename(aside, r.config)
 }
 
+func (r *run) cutClients() {
+	r.cuts++
+	r.record.Line(faults, "the connections of the clients are cut")
+	r.link.Cut()
+}
+
 func (r *run) cutServer(ctx context.Context) error {
 	r.cuts++
 	return r.command(ctx, "cut")
@@ -348,6 +346,7 @@ func (r *run) cutServer(ctx context.Context) error {
 
 // command sends a command to the control plane. The response arrives when it is done.
 func (r *run) command(ctx context.Context, name string) error {
+	r.record.Line(faults, "the link or the API server: %s", name)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.control+"/"+name, nil)
 	if err != nil {
 		return err
@@ -362,24 +361,6 @@ func (r *run) command(ctx context.Context, name string) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// inForce waits until Weir reports that the last configuration is in force. Before that Weir may have modules to
-// compile, which takes longer than anything else here.
-func (r *run) inForce(ctx context.Context) error {
-	begun := time.Now()
-	err := eventually(ctx, func() error {
-		body, err := r.adminPage(ctx, "/filters")
-		if err != nil {
-			return err
-		}
-		if !strings.Contains(body, `"`+r.rules.mark()+`"`) {
-			return fmt.Errorf("%s is not in force: %s", r.rules.mark(), body)
-		}
-		return nil
-	})
-	r.longestLoad = max(r.longestLoad, time.Since(begun))
-	return err
-}
-
 // adminPage reads a page of Weir's admin port.
 func (r *run) adminPage(ctx context.Context, path string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.admin+path, nil)
@@ -392,46 +373,4 @@ func (r *run) adminPage(ctx context.Context, path string) (string, error) {
 	}
 	body, err := io.ReadAll(answer.Body)
 	return string(body), errors.Join(err, answer.Body.Close())
-}
-
-// settle waits until the configuration is in force, and then until both sides are equal.
-func (r *run) settle(ctx context.Context, when string) error {
-	r.pauses++
-	if err := r.inForce(ctx); err != nil {
-		return fmt.Errorf("%s: %w", when, err)
-	}
-	begun, last := time.Now(), ""
-	tick := time.NewTicker(25 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		difference, err := r.difference()
-		if err != nil {
-			return fmt.Errorf("%s: %w", when, err)
-		}
-		took := time.Since(begun)
-		if difference == "" {
-			r.waited += took
-			if took > slow {
-				fmt.Printf("%s: equal after %.2f s, API server restarted %v, last difference: %.200s\n", when, took.Seconds(), r.restarted, last)
-			}
-			if r.restarted {
-				r.longestAfter = max(r.longestAfter, took)
-			} else {
-				r.longest = max(r.longest, took)
-			}
-			r.restarted = false
-			r.bury()
-			return nil
-		}
-		last = difference
-		if took > patience {
-			caches, _ := r.adminPage(ctx, "/caches")
-			return fmt.Errorf("%s: not equal within %v, rules %+v, pool %q:\n%s\n%s", when, patience, r.rules, r.world.pool(), difference, caches)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

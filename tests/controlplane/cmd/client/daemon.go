@@ -10,16 +10,17 @@ import (
 	"strings"
 	"time"
 
-	meta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	clients "k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"weir/controlplane/internal/record"
 )
 
 // daemon is what a run does to Weir's process and to its link. The test that started this program has the process: it
 // obeys commands on standard output and answers each with a line on standard input.
 type daemon struct {
 	replies *bufio.Scanner
+	record  *record.Record
 	// offline is whether the API server is out of Weir's reach.
 	offline bool
 	// full is whether the disk of the cache is.
@@ -44,6 +45,7 @@ func (d *daemon) counts() string {
 // command asks the test and waits until it is done.
 func (d *daemon) command(words ...any) error {
 	begun := time.Now()
+	d.record.Line(faults, "the daemon: %v", words)
 	defer func() {
 		if took := time.Since(begun); took > slow {
 			fmt.Printf("%v took %.2f s\n", words, took.Seconds())
@@ -228,28 +230,6 @@ func (r *run) committed(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// bury remembers which objects are gone by now, when both sides are equal.
-func (r *run) bury() {
-	// Offline nothing has changed since the last pause.
-	if r.daemon != nil && r.daemon.offline {
-		return
-	}
-	alive := map[types.UID]string{}
-	for _, pair := range r.pairs {
-		for key, object := range pair.straight.all() {
-			if accessor, err := meta.Accessor(object); err == nil {
-				alive[accessor.GetUID()] = pair.straight.name + " " + key
-			}
-		}
-	}
-	for uid, name := range r.alive {
-		if _, still := alive[uid]; !still {
-			r.gone.uids.Store(uid, name)
-		}
-	}
-	r.alive = alive
 }
 
 // metadataClient returns a client of metadata in the encoding of the configuration. client-go's own knows protobuf only.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// patience is the hang guard of every wait. Only a hang reaches it.
+// patience is the hang guard of every wait but that for clients to connect again. Only a hang reaches it.
 const patience = time.Minute
 
 func main() {
@@ -40,7 +40,8 @@ func main() {
 	flags.StringVar(&s.admin, "admin", "", "URL of Weir's admin port")
 	flags.StringVar(&s.config, "config-file", "", "Weir's configuration file, which a random run replaces")
 	flags.IntVar(&s.mutations, "mutations", 3000, "number of changes")
-	flags.Uint64Var(&s.seed, "seed", 0, "seed of the random run; 0 selects one by the clock")
+	flags.Uint64Var(&s.seed, "seed", 0, "seed of the random run")
+	flags.StringVar(&s.record, "record", "", "folder in which a failed random run leaves what happened")
 	flags.BoolVar(&s.watchList, "watch-list", false, "start informers with a watch-list; in a random run the seed selects it")
 	flags.BoolVar(&s.daemon, "daemon-commands", false, "ask on standard output for mishaps of Weir's process, as @kill; each is "+
 		"answered by a line on standard input")

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+
+	"weir/controlplane/internal/record"
 )
 
 var (
@@ -33,6 +35,7 @@ type mutator struct {
 	pools   []string
 	// own are the pods of the node; nil where the run is not their kubelet.
 	own      *pods
+	record   *record.Record
 	accepted int
 	refused  int
 }
@@ -61,6 +64,7 @@ func (m *mutator) one(ctx context.Context) error {
 			continue
 		}
 		err := kind.change(ctx)
+		m.record.Line(operations, "result: %v", err)
 		switch {
 		case err == nil:
 			m.accepted++
@@ -82,8 +86,10 @@ func store[T any](ctx context.Context, m *mutator, name string, object T,
 	create, update func(context.Context, T) error, remove func(context.Context, string, meta.DeleteOptions) error,
 ) error {
 	if m.IntN(6) == 0 {
+		m.record.Line(operations, "delete %T %s", object, name)
 		return remove(ctx, name, meta.DeleteOptions{})
 	}
+	m.record.Object(operations, "store", object)
 	err := update(ctx, object)
 	if apierrors.IsNotFound(err) {
 		return create(ctx, object)
@@ -261,8 +267,10 @@ func (m *mutator) custom(ctx context.Context, resource schema.GroupVersionResour
 	all := m.untyped.Resource(resource)
 	// What a filter makes of a pool that is gone depends on what it was when the filter read it last.
 	if m.IntN(6) == 0 && resource != poolResource && !strings.HasSuffix(object.GetName(), firstBucket) {
+		m.record.Line(operations, "delete %s %s", object.GetKind(), object.GetName())
 		return all.Delete(ctx, object.GetName(), meta.DeleteOptions{})
 	}
+	m.record.Object(operations, "store", object)
 	is, err := all.Get(ctx, object.GetName(), meta.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		is, err = all.Create(ctx, object, meta.CreateOptions{})
@@ -347,6 +355,7 @@ func (m *mutator) writeBack(ctx context.Context) error {
 		object.Labels = map[string]string{}
 	}
 	object.Labels["written"] = turn
+	m.record.Object(operations, "write back through Weir", object)
 	_, err = all.Update(ctx, object, meta.UpdateOptions{})
 	return unlessCut(err)
 }

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+
+	"weir/controlplane/internal/record"
 )
 
 // pods are those of the node. The run is their kubelet, which reports them through Weir, and the controllers, which write
@@ -29,6 +31,7 @@ type pods struct {
 	plane, kubelet kubernetes.Interface
 	all            []*pod
 	next           int
+	record         *record.Record
 
 	reports, awaited, recreated int
 }
@@ -56,8 +59,8 @@ const podsOfNode = 6
 const kubeletPatience = 10 * time.Second
 
 // newPods creates the pods. kubelet reports each of them once.
-func newPods(ctx context.Context, random *rand.Rand, node string, plane, kubelet kubernetes.Interface) (*pods, error) {
-	p := &pods{random: random, node: node, plane: plane, kubelet: kubelet}
+func newPods(ctx context.Context, random *rand.Rand, node string, plane, kubelet kubernetes.Interface, kept *record.Record) (*pods, error) {
+	p := &pods{random: random, node: node, plane: plane, kubelet: kubelet, record: kept}
 	for i := range podsOfNode {
 		p.all = append(p.all, &pod{name: fmt.Sprintf("pod-%d", i)})
 		if err := p.create(ctx, p.all[i]); err != nil {
@@ -76,6 +79,7 @@ func (p *pods) fresh() podState {
 func (p *pods) create(ctx context.Context, one *pod) error {
 	object := &core.Pod{ObjectMeta: meta.ObjectMeta{Name: one.name, Namespace: space}}
 	object.Spec = core.PodSpec{NodeName: p.node, Containers: []core.Container{{Name: "one", Image: "none"}}}
+	p.record.Line(operations, "create pod %s", one.name)
 	created, err := p.plane.CoreV1().Pods(space).Create(ctx, object, meta.CreateOptions{})
 	if err != nil {
 		return err
@@ -106,6 +110,7 @@ func (p *pods) report(ctx context.Context, one *pod, state podState) error {
 		return err
 	}
 	_, err = p.kubelet.CoreV1().Pods(space).Patch(ctx, one.name, types.StrategicMergePatchType, patch, meta.PatchOptions{}, "status")
+	p.record.Line(operations, "kubelet reports %s: %s, result: %v", one.name, patch, err)
 	return err
 }
 
@@ -182,6 +187,7 @@ func (p *pods) online(ctx context.Context) error {
 		if p.random.IntN(6) == 0 {
 			p.recreated++
 			now := int64(0)
+			p.record.Line(operations, "delete pod %s", one.name)
 			err := p.plane.CoreV1().Pods(space).Delete(ctx, one.name, meta.DeleteOptions{GracePeriodSeconds: &now})
 			if err != nil {
 				return err
@@ -204,6 +210,7 @@ func (p *pods) online(ctx context.Context) error {
 
 // control writes the state of the pods into all objects that name them.
 func (p *pods) control(ctx context.Context) error {
+	p.record.Line(operations, "the controllers write the state of the pods into slices and Endpoints")
 	present := func(one *pod) *podState { return &one.state }
 	all, err := p.plane.DiscoveryV1().EndpointSlices(space).List(ctx, meta.ListOptions{})
 	if err != nil {

@@ -72,7 +72,7 @@ func (r rules) manifest() string {
 // world is the cluster without filters.
 type world struct {
 	node                                    string
-	services, slices, nodes, pools, buckets *mirror
+	services, slices, nodes, pools, buckets *source
 }
 
 // shown returns the object that a client behind the filters must hold; nil if it is hidden.

@@ -20,10 +20,10 @@ const (
 // sides are the two routes to the same cluster, and the flags of a run.
 type sides struct {
 	// plain is Weir's port for clients of the node, weir the one that the seed has selected.
-	kubeconfig, plain, weir, weirCA, secure, token, node, control, admin, config string
-	mutations, faults                                                            int
-	seed                                                                         uint64
-	watchList, daemon                                                            bool
+	kubeconfig, plain, weir, weirCA, secure, token, node, control, admin, config, record string
+	mutations, faults                                                                    int
+	seed                                                                                 uint64
+	watchList, daemon                                                                    bool
 }
 
 // setWatchList selects whether reflectors start with a watch-list. kube-proxy's packages install Kubernetes' own

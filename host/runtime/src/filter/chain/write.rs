@@ -7,8 +7,8 @@ use bytes::Bytes;
 use weir_document::Document;
 
 use super::{Chain, DocumentFilter};
-use crate::Writes;
 use crate::filter::outcome::{Failure, Filtered, Slot};
+use weir_spec::Writes;
 
 /// A written object as its writer sees it. It is never hidden, because the writer knows it.
 #[derive(Debug, Clone)]

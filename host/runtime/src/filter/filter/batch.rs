@@ -7,12 +7,13 @@ use std::time::Instant;
 use weir_document::Document;
 
 use super::FilterState;
-use crate::FailurePolicy;
 use crate::filter::breaker::{Admission, Transition};
 use crate::filter::outcome::{Failure, Filtered, Slot};
 use crate::filter::trace_cache::{BatchCache, Replay};
 use crate::metrics::BatchCounts;
-use crate::{Called, Checkout, FailureClass, Fault, Mode, Snapshot, Trace, Verdict};
+use crate::{Called, Checkout, FailureClass, Fault, Snapshot, Trace, Verdict};
+use weir_spec::FailurePolicy;
+use weir_spec::Mode;
 
 /// A running batch. Dropping it discards the checked-out instance and the recorded traces.
 pub(super) struct Batch<'a> {

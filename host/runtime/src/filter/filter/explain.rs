@@ -5,7 +5,8 @@ use weir_document::Document;
 use super::FilterState;
 use crate::filter::explanation::{Decision, FilterExplanation};
 use crate::filter::outcome::Failure;
-use crate::{FailurePolicy, Mode, Steps, Verdict};
+use crate::{Steps, Verdict};
+use weir_spec::{FailurePolicy, Mode};
 
 impl FilterState {
     pub(super) async fn explain(&self, document: Document, guarded: bool) -> FilterExplanation {

@@ -4,6 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// The maximum size of a module in bytes.
+pub const MAX_MODULE: usize = 64 << 20;
+
 /// The limits of one call of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {

@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 use weir_document::Path;
 use weir_kube::{GroupResource, KUBELET, VerbClass};
 
-pub use self::digest::{Digest, DigestError};
-pub use self::limits::{LimitError, Limits, MemoryLimit, TimeLimit, duration, quantity};
-pub use self::module_source::{
+pub use digest::{Digest, DigestError};
+pub use limits::{LimitError, Limits, MAX_MODULE, MemoryLimit, TimeLimit, duration, quantity};
+pub use module_source::{
     ModuleSource, ModuleSourceError, ObjectName, OciReference, OciReferenceError, PinnedReference,
 };
-pub use self::name::{FilterName, ModuleFile, NameError};
-pub use self::roll_out::{Mode, NodeSelection, Rollback, Share};
-pub use self::rule::{MatchRule, RuleError};
+pub use name::{FilterName, ModuleFile, NameError};
+pub use roll_out::{Mode, NodeSelection, Rollback, Share};
+pub use rule::{MatchRule, RuleError};
 
 /// One filter as configured.
 #[derive(Debug, Clone, PartialEq)]

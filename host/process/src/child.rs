@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, nice, setrlimit};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::one_line;
+use crate::one_line::one_line;
 
 /// The running program, even if a newer file has replaced it.
 const PROGRAM: &str = "/proc/self/exe";
@@ -32,7 +32,7 @@ pub struct Child<'a> {
 }
 
 /// The exit code of a child that failed for what its machine lacks, and not for its input: `EX_TEMPFAIL` of sysexits.h.
-pub(crate) const MACHINE: u8 = 75;
+pub const MACHINE_LACKS: u8 = 75;
 
 /// What the kernel allows a child.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +109,9 @@ impl ChildFailure {
     fn of(code: Option<i32>, message: &str, status: &str) -> Self {
         match code {
             None if message.contains(OUT_OF_MEMORY) => Self::Memory,
-            Some(code) if code == i32::from(MACHINE) => Self::Process(io::Error::other(one_line(message, MAX_ERROR))),
+            Some(code) if code == i32::from(MACHINE_LACKS) => {
+                Self::Process(io::Error::other(one_line(message, MAX_ERROR)))
+            }
             Some(_) if !message.is_empty() => Self::Refused(one_line(message, MAX_ERROR)),
             _ => Self::Stopped(one_line(&format!("{status} {message}"), MAX_ERROR)),
         }
@@ -148,7 +150,7 @@ mod tests {
     fn a_child_fails_for_its_input_or_for_its_machine() {
         let of = |code, message| format!("{:?}", ChildFailure::of(code, message, "exit status"));
         assert_eq!(of(Some(1), "no filter"), r#"Refused("no filter")"#);
-        assert!(of(Some(i32::from(MACHINE)), "the disk is full").starts_with("Process(Custom"));
+        assert!(of(Some(i32::from(MACHINE_LACKS)), "the disk is full").starts_with("Process(Custom"));
         assert_eq!(of(Some(1), ""), r#"Stopped("exit status ")"#);
         assert!(of(None, "killed").starts_with("Stopped"));
         assert_eq!(of(None, OUT_OF_MEMORY), "Memory");
