@@ -38,6 +38,16 @@ enum Proxy {
     YurtHub(YurtHub),
 }
 
+/// A Service as [`data::service`] has it. Of a load balancer it has the annotation without which YurtHub hides none from
+/// kube-proxy.
+fn service(n: usize) -> Value {
+    let mut service = data::service(n);
+    if service["spec"]["type"] == "LoadBalancer" {
+        service["metadata"]["annotations"]["svc.openyurt.io/discard"] = json!("true");
+    }
+    service
+}
+
 /// The program that `YURTHUB` names.
 fn program() -> Option<PathBuf> {
     let program = std::env::var_os("YURTHUB").map(PathBuf::from);

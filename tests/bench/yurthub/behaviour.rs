@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::json;
 use weir_tests::client::{Answer, Client, whole};
 
-use super::{Scene, program, start};
+use super::{Scene, program, service, start};
 use crate::data;
 use crate::table::Table;
 
@@ -39,7 +39,7 @@ async fn rows(yurthub: Option<&Path>) -> Rows {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"nodeName": data::NODE, "containers": [{"name": "web", "image": "web"}]}
     });
-    let scene = Scene::new((0..SERVICES).flat_map(|n| [data::service(n), data::slice(n, 10)]).chain([pod])).await;
+    let scene = Scene::new((0..SERVICES).flat_map(|n| [service(n), data::slice(n, 10)]).chain([pod])).await;
     let proxy = start(&scene, yurthub).await;
     let url = proxy.url();
     let mut rows = Rows::new();

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 use weir_tests::client::{Client, Events};
 
-use super::{Scene, program, start};
+use super::{Scene, program, service, start};
 use crate::data;
 use crate::table::{Table, median};
 
@@ -32,7 +32,7 @@ pub(crate) async fn changes(table: &mut Table) {
 }
 
 async fn measure(table: &mut Table, yurthub: Option<&Path>) {
-    let objects = (0..OBJECTS).flat_map(|n| [data::service(n), data::slice(n, 100)]);
+    let objects = (0..OBJECTS).flat_map(|n| [service(n), data::slice(n, 100)]);
     let scene = Scene::new(objects).await;
     let proxy = start(&scene, yurthub).await;
     let client = Client::new(&proxy.url(), "kube-proxy");
@@ -43,7 +43,7 @@ async fn measure(table: &mut Table, yurthub: Option<&Path>) {
     let store = scene.server.store();
     let times = timed(&mut events, |round| {
         let key = ["kubernetes.io/hostname", "openyurt.io/nodepool"][round % 2];
-        let mut service = data::service(2);
+        let mut service = service(2);
         service["metadata"]["annotations"]["openyurt.io/topologyKeys"] = json!(key);
         store.put(service).unwrap();
     });

@@ -6,7 +6,7 @@ use memchr::memmem;
 use weir_tests::client::Client;
 
 use super::process::YurtHub;
-use super::{Proxy, Scene, program, start};
+use super::{Proxy, Scene, program, service, start};
 use crate::beside::{Way, measured};
 use crate::data;
 use crate::list::{Encoding, Kind};
@@ -25,7 +25,7 @@ const NOT_FROM_MEMORY: &str = "--pool-scope-resources=coordination.k8s.io/v1/lea
 /// Measures CPU time, wall time, and the time and memory of the start.
 pub(crate) async fn lists(table: &mut Table) {
     let Some(yurthub) = program() else { return };
-    let services = (0..SERVICES).map(data::service);
+    let services = (0..SERVICES).map(service);
     let scene = Scene::new(services.chain((0..SLICES).map(|n| data::slice(n, ENDPOINTS)))).await;
     table.heading(&format!(
         "Start with {SERVICES} Services and {SLICES} slices of {ENDPOINTS} endpoints, until both are served"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use weir_tests::client::Client;
 
-use super::{Scene, program, start};
+use super::{Scene, program, service, start};
 use crate::data;
 use crate::list::Kind;
 use crate::table::{Table, median, percentile};
@@ -76,7 +76,7 @@ pub(crate) async fn watches(table: &mut Table) {
 
 /// Measures one round: the figures of [`ROWS`].
 async fn measure(load: &Load, yurthub: Option<&Path>) -> [f64; ROWS.len()] {
-    let objects = (0..load.objects).flat_map(|n| [data::service(n), data::slice(n, 100)]);
+    let objects = (0..load.objects).flat_map(|n| [service(n), data::slice(n, 100)]);
     let scene = Scene::new(objects).await;
     let proxy = start(&scene, yurthub).await;
     let client = Client::new(&proxy.url(), "kube-proxy");
