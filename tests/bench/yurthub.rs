@@ -34,7 +34,7 @@ struct Scene {
 
 /// A running proxy.
 enum Proxy {
-    Weir(Daemon),
+    Weir(Box<Daemon>),
     YurtHub(YurtHub),
 }
 
@@ -126,7 +126,7 @@ impl Proxy {
 /// Starts Weir, or YurtHub with this program, as they are installed.
 async fn start(scene: &Scene, yurthub: Option<&std::path::Path>) -> Proxy {
     match yurthub {
-        None => Proxy::Weir(scene.weir().start_ready().await),
+        None => Proxy::Weir(Box::new(scene.weir().start_ready().await)),
         Some(program) => Proxy::YurtHub(YurtHub::start(program, scene, &[]).await),
     }
 }
