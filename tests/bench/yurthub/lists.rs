@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use memchr::memmem;
+use serde_json::json;
 use weir_tests::client::Client;
 
 use super::process::YurtHub;
@@ -19,8 +20,6 @@ const SLICES: usize = 1000;
 const ENDPOINTS: usize = 100;
 const ROUNDS: usize = 7;
 const STARTS: usize = 3;
-/// Makes YurtHub pass lists of Services and slices on, instead of serving them from memory.
-const NOT_FROM_MEMORY: &str = "--pool-scope-resources=coordination.k8s.io/v1/leases";
 
 /// Measures CPU time, wall time, and the time and memory of the start.
 pub(crate) async fn lists(table: &mut Table) {
@@ -56,9 +55,16 @@ pub(crate) async fn lists(table: &mut Table) {
         compare(table, &scene, ("memory", "?resourceVersion=0"), kind, &ways).await;
     }
     drop(running);
+    // Without Services and slices in it, YurtHub passes their lists through its filters instead of serving them from memory.
+    let pool = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "leader-hub-pool-1", "namespace": "kube-system", "labels": {"openyurt.io/configmap-name": "leader-hub-pool-1"}},
+        "data": {"pool-scoped-metadata": "coordination.k8s.io/v1/leases"}
+    });
+    scene.server.store().put(pool).unwrap();
     let weir = scene.weir().uncached().start_ready().await;
-    let edge = YurtHub::start(&yurthub, &scene, &[NOT_FROM_MEMORY]).await;
-    let cloud = YurtHub::start(&yurthub, &scene, &[NOT_FROM_MEMORY, "--working-mode=cloud"]).await;
+    let edge = YurtHub::start(&yurthub, &scene, &[]).await;
+    let cloud = YurtHub::start(&yurthub, &scene, &["--working-mode=cloud"]).await;
     let ways = [
         ("Weir, two filters", weir.url().to_owned(), weir.id()),
         ("YurtHub, two filters", edge.url(), edge.id()),
