@@ -172,7 +172,7 @@ conformance-short: node-parts ## the short form of the suite through Weir (26 te
 	else exit $$result; fi
 SUITE_TIMEOUT ?= 600
 
-bench: build ## figures with units, baselines in the same run; PARTS="engine lists events caches watches changes memory sizing tls process" chooses
+bench: build ## figures with units, baselines in the same run; PARTS="engine lists events caches watches changes memory sizing tls process yurthub" chooses; `yurthub` needs YURTHUB (tests/bench/YURTHUB.md)
 	cargo run --release --locked -p weir-bench -- $(PARTS)
 
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed

@@ -5,7 +5,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
 
 use crate::data;
-use crate::fetch::{Fetched, fetch};
+use crate::fetch::{Fetched, fetch, fetch_body};
 use crate::list::{Encoding, Kind, List};
 use crate::nginx::Nginx;
 use crate::table::{Goal, Table, median};
@@ -13,7 +13,7 @@ use crate::usage::processor;
 
 /// The rounds of each measurement. Each round measures every path once, so that other load on the machine affects all
 /// alike.
-const ROUNDS: usize = 25;
+pub(crate) const ROUNDS: usize = 25;
 
 /// A path from the client to the server.
 pub(crate) struct Way {
@@ -62,8 +62,8 @@ pub(crate) async fn lists(table: &mut Table) {
     let server = server().await;
     let daemon = daemon(&server).await;
     let upstream = server.address().to_string();
-    let plain = Nginx::start(&upstream, None);
-    let large = Nginx::start(&upstream, Some("64k"));
+    let plain = Nginx::start(&upstream, false);
+    let tuned = Nginx::start(&upstream, true);
     if plain.is_none() {
         println!("\nThere is no nginx on this machine to compare with (make nginx)");
     }
@@ -73,27 +73,27 @@ pub(crate) async fn lists(table: &mut Table) {
             server.fix(kind.path(), encoding.media().parse().unwrap(), list.whole());
             let way = |what, address, pid| Way::new(what, address, (kind.path(), encoding), pid);
             let mut ways = vec![way("directly from the server", upstream.clone(), None)];
-            for (what, nginx) in [("nginx, default settings", &plain), ("nginx, 64 KiB buffer", &large)] {
+            for (what, nginx) in [("nginx, default settings", &plain), ("nginx, tuned", &tuned)] {
                 ways.extend(nginx.as_ref().map(|nginx| way(what, nginx.address(), Some(nginx.id()))));
             }
             let address = daemon.url().trim_start_matches("http://").to_owned();
             ways.push(way("Weir, two filters", address, Some(daemon.id())));
-            let ways = tokio::task::spawn_blocking(move || measured(ways)).await.unwrap();
+            let ways = tokio::task::spawn_blocking(move || measured(ways, ROUNDS, processor)).await.unwrap();
             report(table, &list, &ways);
         }
     }
 }
 
-/// Fetches over each way in turn. Blocks.
-pub(crate) fn measured(mut ways: Vec<Way>) -> Vec<Way> {
+/// Fetches over each way in turn. `used` returns the CPU seconds of a process when a request is over. Blocks.
+pub(crate) fn measured(mut ways: Vec<Way>, rounds: usize, used: fn(u32) -> f64) -> Vec<Way> {
     for way in &mut ways {
-        way.fetch();
+        way.fetch(used);
         way.rounds.clear();
         way.processor = 0.0;
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         for way in &mut ways {
-            way.fetch();
+            way.fetch(used);
         }
     }
     ways
@@ -109,15 +109,25 @@ impl Way {
         Self { what, address, path: path.to_owned(), encoding, pid, rounds: Vec::new(), processor: 0.0 }
     }
 
-    fn fetch(&mut self) {
+    fn fetch(&mut self, used: fn(u32) -> f64) {
         let before = self.pid.map_or(0.0, processor);
         self.rounds.push(fetch(&self.address, &self.path, self.encoding));
-        self.processor += self.pid.map_or(0.0, processor) - before;
+        self.processor += self.pid.map_or(0.0, used) - before;
+    }
+
+    /// Returns the body of a response. Blocks.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        fetch_body(&self.address, &self.path, self.encoding)
+    }
+
+    /// Returns the CPU seconds of a request.
+    pub(crate) fn each(&self) -> f64 {
+        self.processor / self.rounds.len() as f64
     }
 
     /// Returns the CPU seconds per GB from the server.
     fn per_gigabyte(&self, list: &List) -> f64 {
-        self.processor / (self.rounds.len() as f64 * list.bytes() as f64 / 1e9)
+        self.each() / (list.bytes() as f64 / 1e9)
     }
 
     fn first(&self) -> f64 {
@@ -140,9 +150,10 @@ fn report(table: &mut Table, list: &List, ways: &[Way]) {
     let (Some(straight), Some(weir)) = (ways.first(), ways.last()) else { return };
     let name = list.name();
     table.goal(&format!("{name}: Weir's CPU per GB"), weir.per_gigabyte(list), "s/GB", Goal::Under(1.0));
-    if let Some(nginx) = ways.get(1).filter(|_| ways.len() > 2) {
-        let ratio = weir.per_gigabyte(list) / nginx.per_gigabyte(list);
-        table.goal(&format!("{name}: Weir's CPU over nginx's"), ratio, "times", Goal::Under(1.5));
+    if let [_, plain, tuned, _] = ways {
+        let ratio = |nginx: &Way| weir.each() / nginx.each();
+        table.goal(&format!("{name}: Weir's CPU over nginx's"), ratio(plain), "times", Goal::Under(1.5));
+        table.row(&format!("{name}: Weir's CPU over tuned nginx's"), ratio(tuned), "times");
     }
     let later = weir.first() - straight.first();
     match list.encoding {

@@ -3,12 +3,13 @@
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
 
-use crate::beside::{Way, measured};
+use crate::beside::{ROUNDS, Way, measured};
 use crate::data;
 use crate::fetch::fetch_body;
 use crate::list::{Encoding, Kind};
 use crate::nginx::Nginx;
 use crate::table::{Goal, Table};
+use crate::usage::processor;
 
 /// The number of objects in a list.
 const OBJECTS: usize = 10_000;
@@ -41,7 +42,7 @@ pub(crate) async fn lists(table: &mut Table) {
             ways.push(Way::new(what, nginx.address(), ("/list", encoding), Some(nginx.id())));
         }
         ways.push(Way::new("Weir, from its cache", address.clone(), (LIST, encoding), Some(daemon.id())));
-        let ways = tokio::task::spawn_blocking(move || measured(ways)).await.unwrap();
+        let ways = tokio::task::spawn_blocking(move || measured(ways, ROUNDS, processor)).await.unwrap();
         report(table, encoding, &body, &ways);
     }
 }
@@ -50,15 +51,14 @@ fn report(table: &mut Table, encoding: Encoding, body: &[u8], ways: &[Way]) {
     let (name, megabytes) = (encoding.name(), body.len() as f64 / 1e6);
     table.heading(&format!("{OBJECTS} Services in {name} ({megabytes:.1} MB) from a watch cache, and from a file"));
     table.columns("", &["CPU ms", "CPU s per GB", "wall ms"]);
-    let processor = |way: &Way| way.processor * 1e3 / way.rounds.len() as f64;
     for way in ways {
-        table.cells(way.what, &[Some(processor(way)), Some(processor(way) / megabytes), Some(way.all())]);
+        table.cells(way.what, &[Some(way.each() * 1e3), Some(way.each() * 1e3 / megabytes), Some(way.all())]);
     }
     let [plain, tuned, weir] = ways else {
         println!("There is no nginx on this machine to compare with (make nginx)");
         return;
     };
-    let ratio = |nginx| processor(weir) / processor(nginx);
+    let ratio = |nginx: &Way| weir.each() / nginx.each();
     table.goal(&format!("{name}: Weir's CPU over nginx's"), ratio(plain), "times", Goal::Under(1.0));
     table.goal(&format!("{name}: Weir's CPU over tuned nginx's"), ratio(tuned), "times", Goal::Under(3.0));
 }

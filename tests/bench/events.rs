@@ -25,11 +25,13 @@ const EVENTS: usize = 100;
 
 /// Measures CPU time per event, in JSON and protobuf.
 pub(crate) async fn cost(table: &mut Table) {
-    table.heading("Watch: CPU time per event of a 100-endpoint slice, nginx passing it on and Weir with two filters");
+    table.heading(
+        "Watch: CPU time per event of a 100-endpoint slice, tuned nginx passing it on and Weir with two filters",
+    );
     table.columns("", &["nginx µs", "Weir µs"]);
     let server = beside::server().await;
     let daemon = beside::daemon(&server).await;
-    let nginx = Nginx::start(&server.address().to_string(), None);
+    let nginx = Nginx::start(&server.address().to_string(), true);
     for encoding in Encoding::BOTH {
         let events: Vec<Bytes> = (0..EVENTS).map(|n| event(encoding, n)).collect();
         for (what, count, every) in

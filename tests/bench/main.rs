@@ -2,7 +2,9 @@
 //!
 //! Each figure is the median of several rounds. Compare ratios within a run, not figures of different machines: the
 //! baselines (a byte copy, decoders, nginx, the API server without Weir) run within the same minutes. Arguments select
-//! parts: engine, lists, events, caches, watches, changes, memory, sizing, tls, process.
+//! parts: engine, lists, events, caches, watches, changes, memory, sizing, tls, process, yurthub. `yurthub` compares with a
+//! YurtHub whose program the variable `YURTHUB` names; its own parts are yurthub-lists, yurthub-watches, yurthub-changes and
+//! yurthub-behaviour.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,6 +30,7 @@ mod table;
 mod tls;
 mod usage;
 mod watches;
+mod yurthub;
 
 use self::table::Table;
 
@@ -70,6 +73,19 @@ fn main() {
         runtime.block_on(process::start(&mut table));
         runtime.block_on(process::reload(&mut table));
         runtime.block_on(process::watch(&mut table));
+    }
+    let compares = |part: &str| wants("yurthub") || wants(&format!("yurthub-{part}"));
+    if compares("lists") {
+        runtime.block_on(yurthub::lists(&mut table));
+    }
+    if compares("watches") {
+        runtime.block_on(yurthub::watches(&mut table));
+    }
+    if compares("changes") {
+        runtime.block_on(yurthub::changes(&mut table));
+    }
+    if compares("behaviour") {
+        runtime.block_on(yurthub::behaviour(&mut table));
     }
     table.summary();
 }

@@ -1,6 +1,7 @@
 //! The resource usage of a process on Linux.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Returns the CPU seconds of all threads of a process, with nanosecond resolution. The ticks of `/proc/<pid>/stat` are
 /// too coarse for a watch event.
@@ -8,6 +9,21 @@ pub(crate) fn processor(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     // A thread may end between the two reads.
     threads.filter_map(|thread| ran(&thread.ok()?.path().join("schedstat"))).sum()
+}
+
+/// Returns the CPU seconds of a process when it does nothing more: what it does after its response counts too. Blocks.
+pub(crate) fn processor_at_rest(pid: u32) -> f64 {
+    const QUIET: f64 = 0.002;
+    let began = Instant::now();
+    let mut before = processor(pid);
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = processor(pid);
+        if now - before < QUIET || began.elapsed() > Duration::from_secs(30) {
+            return now;
+        }
+        before = now;
+    }
 }
 
 /// Returns the CPU seconds of this thread. While the thread runs, the value advances by the system's tick.

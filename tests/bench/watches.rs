@@ -5,6 +5,7 @@
 //! clients. The CPU time of the daemon does not depend on that.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use memchr::memmem;
@@ -28,12 +29,12 @@ const DIGITS: usize = 6;
 const CLIENT: &str = "kube-proxy/v1.34.0 (linux/amd64) kubernetes/test";
 
 /// One measurement.
-struct Load {
-    watches: usize,
+pub(crate) struct Load {
+    pub(crate) watches: usize,
     /// Objects of each kind.
-    objects: usize,
-    per_second: u32,
-    changes: usize,
+    pub(crate) objects: usize,
+    pub(crate) per_second: u32,
+    pub(crate) changes: usize,
 }
 
 /// The arrival times of all events of one watch.
@@ -87,7 +88,7 @@ async fn measure(table: &mut Table, load: &Load) {
     let direct = open(server.url(), 1, version, changes).await;
     let used = processor(daemon.id());
     let began = Instant::now();
-    change(&server, load).await;
+    change(&server, load, &Mutex::default()).await;
     let mut all = Vec::new();
     for arrivals in through {
         all.push(tokio::time::timeout(PATIENCE, arrivals).await.expect("every event arrives").unwrap());
@@ -131,8 +132,8 @@ fn later(arrivals: &[Instant], direct: &[Instant]) -> Vec<f64> {
     pairs.map(|(late, early)| late.saturating_duration_since(*early).as_secs_f64() * 1e3).collect()
 }
 
-/// Changes slices at a fixed rate.
-async fn change(server: &ApiServer, load: &Load) {
+/// Changes slices at a fixed rate. Adds to `made` when each change was made, and its version.
+pub(crate) async fn change(server: &ApiServer, load: &Load, made: &Mutex<Vec<(Instant, u64)>>) {
     let mut objects: HashMap<usize, Value> = HashMap::new();
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / load.per_second);
     for n in 0..load.changes {
@@ -141,60 +142,89 @@ async fn change(server: &ApiServer, load: &Load) {
         let mark = String::from_utf8_lossy(MARK);
         object["metadata"]["annotations"] = json!({ "mark": format!("{mark}{n:0width$}", width = DIGITS) });
         ticks.tick().await;
-        server.store().put(object.clone()).unwrap();
+        let (object, now) = (object.clone(), Instant::now());
+        let version = server.store().put(object).unwrap();
+        made.lock().unwrap().push((now, version));
     }
 }
 
-/// Opens watches of slices in protobuf, and waits for their response heads. Each task ends after so many events, and returns when they arrived.
+/// Opens watches of slices in protobuf. Each task ends after so many events, and returns when they arrived.
 async fn open(url: &str, watches: usize, from: u64, changes: usize) -> Vec<tokio::task::JoinHandle<Arrivals>> {
     let address = url.trim_start_matches("http://").to_owned();
     let mut all = Vec::new();
     for _ in 0..watches {
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        let path = "/apis/discovery.k8s.io/v1/endpointslices";
-        let request = format!(
-            "GET {path}?watch=true&allowWatchBookmarks=true&resourceVersion={from} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: {CLIENT}\r\nAccept: {}\r\n\r\n",
-            Encoding::Protobuf.watch_media()
-        );
-        stream.write_all(request.as_bytes()).await.unwrap();
         // The changes begin when all watches are open.
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+        let stream = connect(&address, from).await.unwrap_or_else(|head| panic!("{head}"));
         all.push(tokio::spawn(async move { read(stream, changes).await.unwrap_or_else(|reason| panic!("{reason}")) }));
     }
     all
 }
 
+/// Opens a watch of slices in protobuf, and waits for its response head. Returns the head instead if it is an error.
+pub(crate) async fn connect(address: &str, from: u64) -> Result<TcpStream, String> {
+    let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let path = "/apis/discovery.k8s.io/v1/endpointslices";
+    let request = format!(
+        "GET {path}?watch=true&allowWatchBookmarks=true&resourceVersion={from} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: {CLIENT}\r\nAccept: {}\r\n\r\n",
+        Encoding::Protobuf.watch_media()
+    );
+    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.map_err(|error| error.to_string())?);
+    }
+    match head.starts_with(b"HTTP/1.1 200") {
+        true => Ok(stream),
+        false => Err(String::from_utf8_lossy(&head).into_owned()),
+    }
+}
+
 async fn read(mut stream: TcpStream, changes: usize) -> Result<Arrivals, String> {
     let mut arrivals = Vec::with_capacity(changes);
-    let mut buffer = vec![0; 128 << 10];
-    let mut kept = 0;
-    let finder = memmem::Finder::new(MARK);
+    let mut marks = Marks::new();
     while arrivals.len() < changes {
-        let count = stream.read(&mut buffer[kept..]).await.map_err(|error| error.to_string())?;
-        if count == 0 {
-            return Err(format!("the watch ended after {} events", arrivals.len()));
-        }
-        let (now, end) = (Instant::now(), kept + count);
-        let mut at = 0;
-        // A mark may continue in the next read.
-        while let Some(found) = finder.find(&buffer[at..end]).map(|found| at + found + MARK.len()) {
-            if found + DIGITS > end {
-                break;
-            }
-            let number: usize = std::str::from_utf8(&buffer[found..found + DIGITS]).unwrap().parse().unwrap();
+        let numbers = marks.next(&mut stream).await.map_err(|error| error.to_string())?;
+        let now = Instant::now();
+        for number in numbers.ok_or_else(|| format!("the watch ended after {} events", arrivals.len()))? {
             if number != arrivals.len() {
                 return Err(format!("event {number} instead of {}", arrivals.len()));
             }
             arrivals.push(now);
+        }
+    }
+    Ok(arrivals)
+}
+
+/// Finds the marks of events in the bytes of a watch.
+pub(crate) struct Marks {
+    buffer: Vec<u8>,
+    kept: usize,
+    finder: memmem::Finder<'static>,
+}
+
+impl Marks {
+    pub(crate) fn new() -> Self {
+        Self { buffer: vec![0; 128 << 10], kept: 0, finder: memmem::Finder::new(MARK) }
+    }
+
+    /// Reads once and returns the numbers in it, or none at the end of the watch.
+    pub(crate) async fn next(&mut self, stream: &mut TcpStream) -> std::io::Result<Option<Vec<usize>>> {
+        let count = stream.read(&mut self.buffer[self.kept..]).await?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let (mut numbers, mut at, end) = (Vec::new(), 0, self.kept + count);
+        // A mark may continue in the next read.
+        while let Some(found) = self.finder.find(&self.buffer[at..end]).map(|found| at + found + MARK.len()) {
+            if found + DIGITS > end {
+                break;
+            }
+            numbers.push(std::str::from_utf8(&self.buffer[found..found + DIGITS]).unwrap().parse().unwrap());
             at = found + DIGITS;
         }
         let rest = at.max(end.saturating_sub(MARK.len() + DIGITS));
-        buffer.copy_within(rest..end, 0);
-        kept = end - rest;
+        self.buffer.copy_within(rest..end, 0);
+        self.kept = end - rest;
+        Ok(Some(numbers))
     }
-    Ok(arrivals)
 }

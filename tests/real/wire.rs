@@ -102,7 +102,7 @@ fn requests() -> Vec<(Option<&'static str>, String)> {
         "sendInitialEvents=x",
         "timeoutSeconds=x",
         "timeoutSeconds=-1",
-        "watch=x",
+        "watch=x&timeoutSeconds=1",
         "pretty=true",
         "unknown=1",
         "watch=1&timeoutSeconds=1&resourceVersion=x",

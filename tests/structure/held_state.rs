@@ -72,7 +72,6 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("runtime/src/wasm/pool.rs", "idle", "the instances of a filter"),
     ("runtime/src/wasm/wasi.rs", "partial", "a line of the log of an instance"),
     ("src/admin/activity.rs", "before", "the filters and caches that the configuration names"),
-    ("src/admin/activity.rs", "minutes", "sixty minutes"),
     ("src/admin/status.rs", "errors", "the configuration names them"),
     ("src/admin/status.rs", "left_out", "the configuration names them"),
     ("src/admin/status.rs", "live", "the configuration names them"),
