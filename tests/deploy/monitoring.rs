@@ -271,7 +271,9 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
     let by_pod = helm.objects(&["monitoring.podMonitor.enabled=true", "admin.address=\"0.0.0.0\""]);
     let pods = &object(&by_pod, "DaemonSet", "weir").unwrap()["spec"]["template"];
     let by_pod = &object(&by_pod, "PodMonitor", "weir").unwrap()["spec"];
-    assert_eq!(by_pod["selector"]["matchLabels"], pods["metadata"]["labels"], "the monitor selects the pods");
+    for (label, value) in by_pod["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(&pods["metadata"]["labels"][label], value, "the monitor selects the pods");
+    }
     assert_eq!(by_pod["podMetricsEndpoints"][0]["port"], "admin");
     let rendered = &object(&objects, "PrometheusRule", "weir").unwrap()["spec"]["groups"][0]["rules"];
     assert_eq!(rendered, &Value::from(rules()));
