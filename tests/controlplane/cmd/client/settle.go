@@ -202,7 +202,7 @@ func (r *run) settle(ctx context.Context, when string) error {
 			if changed {
 				r.record.Line(faults, "the API server's objects have changed in the pause")
 				r.begin(now)
-				late = nil
+				late, took = nil, 0
 			}
 			if late != nil {
 				return late
@@ -260,7 +260,7 @@ func (r *run) begin(now time.Time) {
 // expect reads the API server's objects, and computes from them what clients must hold. It returns the clients that count, and
 // whether anything has changed.
 func (r *run) expect(ctx context.Context) ([]*pair, bool, error) {
-	changed := false
+	changed, begun := false, time.Now()
 	for _, source := range r.sources {
 		err := eventually(ctx, func() error {
 			other, err := source.read(ctx)
@@ -270,6 +270,9 @@ func (r *run) expect(ctx context.Context) ([]*pair, bool, error) {
 		if err != nil {
 			return nil, false, err
 		}
+	}
+	if took := time.Since(begun); took > slow {
+		fmt.Printf("reading the API server's objects took %.2f s\n", took.Seconds())
 	}
 	var counted []*pair
 	for _, pair := range r.pairs {
