@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"weir/controlplane/internal/promises"
 )
 
 // reconnecting is how long a pause may last: client-go waits up to a minute before it connects again, and an API server
@@ -29,41 +32,48 @@ const (
 	caches = "caches/"
 )
 
+// rereading is how often the API server's objects are read again while a client differs: the daemon itself writes the
+// condition of its Node.
+const rereading = time.Second
+
 // source is one resource, read past Weir at each pause.
 type source struct {
 	name    string
 	of      collection
 	objects map[string]runtime.Object
+	states  map[string]promises.Object
 	// version is that of the last list.
 	version uint64
 }
 
-// read lists the resource. The list is consistent.
-func (s *source) read(ctx context.Context) error {
+// read lists the resource, and returns whether it has changed. The list is consistent.
+func (s *source) read(ctx context.Context) (bool, error) {
 	list, err := s.of.list(ctx, meta.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
+		return false, fmt.Errorf("%s: %w", s.name, err)
 	}
 	accessor, err := apimeta.ListAccessor(list)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if s.version, err = strconv.ParseUint(accessor.GetResourceVersion(), 10, 64); err != nil {
-		return err
+		return false, err
 	}
-	objects, err := apimeta.ExtractList(list)
+	items, err := apimeta.ExtractList(list)
 	if err != nil {
-		return err
+		return false, err
 	}
-	s.objects = map[string]runtime.Object{}
-	for _, object := range objects {
+	objects, states := map[string]runtime.Object{}, map[string]promises.Object{}
+	for _, object := range items {
 		is, err := stateOf(object)
 		if err != nil {
-			return err
+			return false, err
 		}
-		s.objects[is.Name] = object
+		objects[is.Name], states[is.Name] = object, is
 	}
-	return nil
+	changed := !maps.Equal(states, s.states)
+	s.objects, s.states = objects, states
+	return changed, nil
 }
 
 func (s *source) get(key string) runtime.Object  { return s.objects[key] }
@@ -173,27 +183,32 @@ func (r *run) settle(ctx context.Context, when string) error {
 	}
 	r.record.Line(faults, "a pause %s, with %+v in force", when, r.rules)
 	begun := time.Now()
-	for _, pair := range r.pairs {
-		pair.through.mutex.Lock()
-		pair.through.clock.Begin(begun)
-		pair.through.mutex.Unlock()
+	r.begin(begun)
+	counted, _, err := r.expect(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", when, err)
 	}
-	for _, source := range r.sources {
-		if err := eventually(ctx, func() error { return source.read(ctx) }); err != nil {
-			return fmt.Errorf("%s: %w", when, err)
-		}
-	}
-	var counted []*pair
-	for _, pair := range r.pairs {
-		if r.daemon == nil || !r.daemon.offline || pair.remembered {
-			pair.expect(r)
-			counted = append(counted, pair)
-		}
-	}
+	read := begun
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
-	last, took := "", time.Duration(0)
+	last, took, late := "", time.Duration(0), error(nil)
 	for {
+		// Nobody is late before the objects were read again.
+		if now := time.Now(); now.Sub(read) > rereading || late != nil {
+			again, changed, err := r.expect(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", when, err)
+			}
+			if changed {
+				r.record.Line(faults, "the API server's objects have changed in the pause")
+				r.begin(now)
+				late, took = nil, 0
+			}
+			if late != nil {
+				return late
+			}
+			counted, read = again, now
+		}
 		differing, closed := "", ""
 		for _, pair := range counted {
 			if fault := pair.through.fault.Load(); fault != nil {
@@ -206,15 +221,15 @@ func (r *run) settle(ctx context.Context, when string) error {
 			}
 			m := pair.through
 			m.mutex.Lock()
-			elapsed, late, open := m.clock.Elapsed(now), m.clock.Late(now), m.clock.IsOpen()
+			elapsed, tooLate, open := m.clock.Elapsed(now), m.clock.Late(now), m.clock.IsOpen()
 			m.mutex.Unlock()
 			took = max(took, elapsed)
 			differing = m.name + ": " + text
 			if !open {
 				closed = m.name
 			}
-			if late != nil {
-				return fmt.Errorf("%s: %s: %w, rules %+v, pool %q:\n%s", when, m.name, late, r.rules, r.world.pool(), text)
+			if tooLate != nil && late == nil {
+				late = fmt.Errorf("%s: %s: %w, rules %+v, pool %q:\n%s", when, m.name, tooLate, r.rules, r.world.pool(), text)
 			}
 		}
 		if differing == "" {
@@ -231,6 +246,42 @@ func (r *run) settle(ctx context.Context, when string) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// begin is called at the last change.
+func (r *run) begin(now time.Time) {
+	for _, pair := range r.pairs {
+		pair.through.mutex.Lock()
+		pair.through.clock.Begin(now)
+		pair.through.mutex.Unlock()
+	}
+}
+
+// expect reads the API server's objects, and computes from them what clients must hold. It returns the clients that count, and
+// whether anything has changed.
+func (r *run) expect(ctx context.Context) ([]*pair, bool, error) {
+	changed, begun := false, time.Now()
+	for _, source := range r.sources {
+		err := eventually(ctx, func() error {
+			other, err := source.read(ctx)
+			changed = changed || other
+			return err
+		})
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	if took := time.Since(begun); took > slow {
+		fmt.Printf("reading the API server's objects took %.2f s\n", took.Seconds())
+	}
+	var counted []*pair
+	for _, pair := range r.pairs {
+		if r.daemon == nil || !r.daemon.offline || pair.remembered {
+			pair.expect(r)
+			counted = append(counted, pair)
+		}
+	}
+	return counted, changed, nil
 }
 
 // equal ends a pause. took is the longest time with an open watch.
