@@ -127,19 +127,25 @@ fn requests() -> Vec<(Option<&'static str>, String)> {
 /// What differs between the in-memory server and the real one, by a part of the request: nothing that Weir reads depends on it.
 const SIMPLIFIED: &[(&str, &str)] = &[];
 
-/// An answer as it is compared: JSON with its keys in order, protobuf as bytes, and without what no two answers share.
-fn shown(answer: &Answer) -> String {
-    let header = |name: &str| answer.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
-    let mut text = format!("{} {:?} {:?} ", answer.status, header("content-type"), header("warning"));
-    let media = header("content-type").unwrap_or_default();
-    if media.starts_with(JSON) {
-        for document in serde_json::Deserializer::from_slice(&answer.body).into_iter::<Value>() {
-            let _ = writeln!(text, "{}", document.unwrap());
-        }
-    } else {
-        text += &answer.body.escape_ascii().to_string();
+/// An answer as it is compared: its documents, whatever the order of their keys and of the events of one state, or its bytes.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    status: u16,
+    media: String,
+    documents: Vec<Value>,
+    bytes: Vec<u8>,
+}
+
+fn shown(answer: &Answer) -> Shown {
+    let header = answer.headers.get("content-type").map(|value| value.to_str().unwrap().to_owned());
+    let (status, media) = (answer.status.as_u16(), header.unwrap_or_default());
+    if !media.starts_with(JSON) {
+        return Shown { status, media, documents: Vec::new(), bytes: answer.body.to_vec() };
     }
-    text
+    let documents = serde_json::Deserializer::from_slice(&answer.body).into_iter::<Value>();
+    let mut documents: Vec<_> = documents.map(|document| document.unwrap()).collect();
+    documents.sort_by_key(|document| document["object"]["metadata"]["name"].as_str().map(str::to_owned));
+    Shown { status, media, documents, bytes: Vec::new() }
 }
 
 async fn ask(client: &Client, accept: Option<&str>, path: &str) -> Answer {
@@ -271,7 +277,8 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
                 break (before, got);
             }
         };
-        (expected != got).then(|| format!("{accept:?} {path}\n  the API server: {expected}\n  through Weir:   {got}"))
+        (expected != got)
+            .then(|| format!("{accept:?} {path}\n  the API server: {expected:?}\n  through Weir:   {got:?}"))
     });
     let wrong: Vec<_> = compared.buffer_unordered(PARALLEL).filter_map(std::future::ready).collect().await;
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));

@@ -195,6 +195,18 @@ impl<'a> MediaRange<'a> {
         usize::from(self.kind == "*") + usize::from(self.subtype == "*")
     }
 
+    fn parameter(&self, name: &str) -> Option<&'a str> {
+        self.parameters.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
+    }
+
+    /// Whether the API server has such a media type. It takes no `application/*`.
+    fn is_served(&self) -> bool {
+        let is_any = self.kind == "*" && self.subtype == "*";
+        let names = ["json", "vnd.kubernetes.protobuf", "yaml", "cbor"];
+        let is_named = names.into_iter().any(|name| self.subtype.eq_ignore_ascii_case(name));
+        is_any || (self.kind.eq_ignore_ascii_case("application") && is_named)
+    }
+
     fn encoding(&self) -> Option<Encoding> {
         let application = self.kind.eq_ignore_ascii_case("application");
         match self.subtype {
@@ -208,7 +220,7 @@ impl<'a> MediaRange<'a> {
     }
 
     fn transform(&self, query: &Query) -> Option<Transform> {
-        let find = |name| self.parameters.iter().find(|(found, _)| *found == name).map(|(_, value)| *value);
+        let find = |name| self.parameter(name);
         if find("stream").is_some_and(|stream| !stream.is_empty() && stream != "watch") {
             return None;
         }
@@ -228,20 +240,26 @@ impl<'a> MediaRange<'a> {
     }
 }
 
-/// Whether the API server can answer in one of the media types of the `Accept` headers. It refuses others with 406.
+/// Whether the API server can answer in one of the media types of the `Accept` headers. It refuses others with 406. `protobuf` says
+/// whether the resource has a protobuf encoding.
 ///
 /// YAML and CBOR count: such a client gets JSON from Weir.
 #[must_use]
-pub fn is_acceptable(headers: &HeaderMap, query: &Query) -> bool {
+pub fn is_acceptable(headers: &HeaderMap, protobuf: bool, query: &Query, verb: Verb) -> bool {
     let text = joined_accept(headers);
-    let served = |range: &MediaRange<'_>| {
-        let is_served = range.encoding().is_some()
-            || ["yaml", "cbor"].into_iter().any(|subtype| {
-                range.kind.eq_ignore_ascii_case("application") && range.subtype.eq_ignore_ascii_case(subtype)
-            });
-        is_served && range.transform(query).is_some()
+    let is_served = |range: &&MediaRange<'_>| match (range.is_served(), range.transform(query)) {
+        (true, Some(Transform::None)) => protobuf || range.encoding() != Some(Encoding::Protobuf),
+        (is_served, transform) => is_served && transform.is_some(),
     };
-    text.trim().is_empty() || ranges(&text).iter().any(served)
+    match ranges(&text).iter().find(is_served) {
+        // It has chosen by then, and does not look at the next range.
+        Some(range) => match range.parameter("as") {
+            Some("PartialObjectMetadataList") => verb == Verb::List,
+            Some("PartialObjectMetadata") => verb != Verb::List,
+            _ => true,
+        },
+        None => text.trim().is_empty(),
+    }
 }
 
 /// Whether a client accepts nothing but Tables.

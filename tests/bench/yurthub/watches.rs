@@ -11,7 +11,6 @@ use weir_tests::client::Client;
 
 use super::{Scene, program, service, start};
 use crate::data;
-use crate::list::Kind;
 use crate::table::{Table, median, percentile};
 use crate::usage::{peak, processor, resident};
 use crate::watches::{Load, Marks, change, connect};
@@ -145,7 +144,10 @@ async fn follow(
         let (now, mut locked) = (Instant::now(), seen.lock().unwrap());
         if let Some(numbers) = numbers {
             // An event that arrives a second time, or after a later one, does not count.
-            for number in numbers.into_iter().filter(|number| *number >= next) {
+            for number in numbers {
+                if number < next {
+                    continue;
+                }
                 locked.events.push((number, now));
                 locked.on_first_watch += usize::from(locked.ended_watches == 0);
                 next = number + 1;

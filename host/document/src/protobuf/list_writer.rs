@@ -18,10 +18,9 @@ pub fn list_head(
     item_lengths: impl Iterator<Item = usize>,
 ) -> Vec<u8> {
     let mut meta = Vec::new();
-    for (number, text) in [(2, resource_version), (3, continue_token)] {
-        if !text.is_empty() {
-            put_bytes(number, text.as_bytes(), &mut meta);
-        }
+    // Empty fields, too, as the API server does: selfLink, resourceVersion, continue.
+    for (number, text) in [(1, ""), (2, resource_version), (3, continue_token)] {
+        put_bytes(number, text.as_bytes(), &mut meta);
     }
     let mut head = Vec::new();
     put_bytes(1, &meta, &mut head);

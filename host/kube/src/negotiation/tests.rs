@@ -121,3 +121,35 @@ fn a_client_that_accepts_only_tables_gets_no_other_form() {
         assert_eq!(negotiated(accept, SERVICES).upstream_accept(true), upstream);
     }
 }
+
+#[test]
+fn what_the_api_server_refuses_is_not_acceptable() {
+    let is_acceptable = |accept: &str, protobuf, verb| {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
+        super::is_acceptable(&headers, protobuf, &Query::default(), verb)
+    };
+    let metadata = |kind: &str| format!("application/json;as={kind};v=v1;g=meta.k8s.io");
+    for (accept, list, get) in [
+        (String::new(), true, true),
+        ("*/*".to_owned(), true, true),
+        ("application/json".to_owned(), true, true),
+        ("application/yaml".to_owned(), true, true),
+        ("text/html,*/*;q=0.8".to_owned(), true, true),
+        ("text/html".to_owned(), false, false),
+        ("application/*".to_owned(), false, false),
+        ("nonsense".to_owned(), false, false),
+        (metadata("PartialObjectMetadataList"), true, false),
+        (metadata("PartialObjectMetadata"), false, true),
+        // It has chosen the first one by then.
+        (metadata("PartialObjectMetadata") + ",application/json", false, true),
+        (metadata("Nothing") + ",application/json", true, true),
+        (metadata("Nothing"), false, false),
+    ] {
+        let found = [Verb::List, Verb::Get].map(|verb| is_acceptable(&accept, true, verb));
+        assert_eq!(found, [list, get], "{accept}");
+    }
+    assert!(
+        is_acceptable("application/vnd.kubernetes.protobuf", true, Verb::List)
+            && !is_acceptable("application/vnd.kubernetes.protobuf", false, Verb::List)
+    );
+}

@@ -26,14 +26,13 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{
     Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb, VerbClass,
-    is_acceptable,
 };
 use weir_runtime::Serving;
 use weir_upstream::Delegation;
 
 use self::start::{Start, is_consistent};
 use super::gzip::compressed;
-use super::read::negotiate;
+use super::read::{is_acceptable, negotiate};
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, guarded};
 use crate::proxy::credential::Caller;
@@ -72,7 +71,7 @@ impl CachedRead {
         let query = &request.query;
         let resource = request.resource().filter(|resource| resource.subresource.is_none())?;
         // Its error is the API server's.
-        if online && !is_acceptable(headers, query) {
+        if online && !is_acceptable(headers, resource, query) {
             return None;
         }
         let mut media_type = negotiate(headers, resource, query);

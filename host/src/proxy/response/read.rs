@@ -16,9 +16,7 @@ use crate::proxy::route::Filtering;
 use tokio::time::timeout;
 use weir_document::Document;
 use weir_document::protobuf::kind_of;
-use weir_kube::{
-    Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb, accepts_only_tables, is_acceptable,
-};
+use weir_kube::{Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb, accepts_only_tables};
 use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamBody, no_request_body};
 
 /// The longest time that a read waits for a stamp. Without one its client gets again what it holds.
@@ -106,7 +104,7 @@ impl ReadRequest {
         let media_type = negotiate(&headers, &resource, &query);
         let identity = caller.identity();
         let only_tables = accepts_only_tables(&headers, &query);
-        let unacceptable = match is_acceptable(&headers, &query) {
+        let unacceptable = match is_acceptable(&headers, &resource, &query) {
             true => None,
             false => headers.get(header::ACCEPT).cloned(),
         };
@@ -231,6 +229,10 @@ impl ReadRequest {
         if !parts.status.is_success() {
             return Ok(ReadResponse::Other(Response::from_parts(parts, forward::unchanged(body))));
         }
+        if self.unacceptable.is_some() {
+            // Filters may not read it as a whole.
+            return Err(StatusError::InvalidResponse("it has a form that API servers refuse".to_owned()));
+        }
         objects(parts, body, self.resource.verb).map(ReadResponse::Objects)
     }
 }
@@ -257,8 +259,17 @@ pub(in crate::proxy) fn path_with_objects(path: &PathAndQuery, query: &Query, tr
     with_objects.flatten().unwrap_or_else(|| path.clone())
 }
 
-/// Negotiates the form of a response from the headers and the query. Protobuf is available only for built-in kinds.
+/// Negotiates the form of a response from the headers and the query.
 pub(in crate::proxy) fn negotiate(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> MediaType {
-    let protobuf = kind_of(&resource.api_version(), &resource.resource.resource).is_some();
-    MediaType::negotiate(headers, protobuf, query)
+    MediaType::negotiate(headers, has_protobuf(resource), query)
+}
+
+/// Whether the API server has a form that the client accepts.
+pub(in crate::proxy) fn is_acceptable(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> bool {
+    weir_kube::is_acceptable(headers, has_protobuf(resource), query, resource.verb)
+}
+
+/// Protobuf is available only for built-in kinds.
+fn has_protobuf(resource: &ResourceRequest) -> bool {
+    kind_of(&resource.api_version(), &resource.resource.resource).is_some()
 }

@@ -29,9 +29,7 @@ use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
-use weir_kube::{
-    Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables, is_acceptable,
-};
+use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
 
@@ -84,10 +82,7 @@ impl WriteRequest {
         }
         let media_type = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.caller.identity());
-        // Otherwise the API server refuses before it writes.
-        if is_acceptable(&parts.headers, &self.parsed.query) {
-            parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
-        }
+        parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let (path, answered_by) = (
