@@ -125,7 +125,42 @@ fn requests() -> Vec<(Option<&'static str>, String)> {
 }
 
 /// What differs between the in-memory server and the real one, by a part of the request: nothing that Weir reads depends on it.
-const SIMPLIFIED: &[(&str, &str)] = &[];
+const SIMPLIFIED: &[(&str, &str)] = &[
+    (
+        "as=PartialObjectMetadata;v=v1;g=meta.k8s.io /api/v1/namespaces/wire/services",
+        "it takes the kind of an object for a list",
+    ),
+    (
+        "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io /api/v1/namespaces/wire/services/one",
+        "and that of a list for an object",
+    ),
+    (
+        "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io /api/v1/namespaces/wire/services?watch",
+        "which ends a real watch at once",
+    ),
+    ("resourceVersionMatch=Nonsense", "the cause has another reason"),
+    ("limit=-1", "a negative limit is refused instead of ignored"),
+    ("fieldSelector=spec.nonsense", "it does not know which fields select"),
+    ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "it allows watch-lists' options on lists"),
+    ("services?sendInitialEvents=", "it allows watch-lists' options on lists"),
+    ("timeoutSeconds=x", "it ignores an invalid timeout"),
+    ("watch=1&timeoutSeconds=1&resourceVersion=x", "the error is in the head of the response instead of an event"),
+    ("watch=1&timeoutSeconds=1&resourceVersionMatch=Exact", "the cause has another reason"),
+    ("includeObject=nonsense", "it takes an unknown value for the default"),
+    ("one?resourceVersion=x", "a get ignores an invalid version"),
+];
+
+/// What is different through Weir on purpose.
+const DIFFERENT: &[(&str, &str)] = &[
+    (
+        "watch=1&timeoutSeconds=1&resourceVersion=999999999",
+        "410, so that the client lists: the API server waits for the version",
+    ),
+    (
+        "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io /api/v1/namespaces/wire/services?watch",
+        "events: the API server ends the watch at once",
+    ),
+];
 
 /// An answer as it is compared: its documents, whatever the order of their keys and of the events of one state, or its bytes.
 #[derive(Debug, PartialEq)]
@@ -266,20 +301,26 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
         .await;
     let token = std::fs::read_to_string(plane.token("admin")).unwrap();
     let through = weir.client("test").with("authorization", &format!("Bearer {}", token.trim()));
-    let compared = stream::iter(requests()).map(async |(accept, path)| {
-        let mut attempts = 0;
-        let (expected, got) = loop {
-            attempts += 1;
-            let before = shown(&ask(&direct, accept, &path).await);
-            let got = shown(&ask(&through, accept, &path).await);
-            // Something was written in between: its version is in the answers.
-            if before == got || attempts == ATTEMPTS || before == shown(&ask(&direct, accept, &path).await) {
-                break (before, got);
-            }
-        };
-        (expected != got)
-            .then(|| format!("{accept:?} {path}\n  the API server: {expected:?}\n  through Weir:   {got:?}"))
-    });
+    let is_different = |(accept, path): &(Option<&str>, String)| {
+        let request = format!("{} {path}", accept.unwrap_or_default());
+        DIFFERENT.iter().any(|(part, _)| request.contains(part))
+    };
+    let compared = stream::iter(requests()).filter(|request| std::future::ready(!is_different(request))).map(
+        async |(accept, path)| {
+            let mut attempts = 0;
+            let (expected, got) = loop {
+                attempts += 1;
+                let before = shown(&ask(&direct, accept, &path).await);
+                let got = shown(&ask(&through, accept, &path).await);
+                // Something was written in between: its version is in the answers.
+                if before == got || attempts == ATTEMPTS || before == shown(&ask(&direct, accept, &path).await) {
+                    break (before, got);
+                }
+            };
+            (expected != got)
+                .then(|| format!("{accept:?} {path}\n  the API server: {expected:?}\n  through Weir:   {got:?}"))
+        },
+    );
     let wrong: Vec<_> = compared.buffer_unordered(PARALLEL).filter_map(std::future::ready).collect().await;
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     let seen = weir.metric("weir_filter_objects_total{filter=\"keep\",outcome=\"unchanged\"").await;

@@ -254,7 +254,7 @@ pub fn is_acceptable(headers: &HeaderMap, protobuf: bool, query: &Query, verb: V
     match ranges(&text).iter().find(is_served) {
         // It has chosen by then, and does not look at the next range.
         Some(range) => match range.parameter("as") {
-            Some("PartialObjectMetadataList") => verb == Verb::List,
+            Some("PartialObjectMetadataList") => matches!(verb, Verb::List | Verb::Watch),
             Some("PartialObjectMetadata") => verb != Verb::List,
             _ => true,
         },

@@ -132,7 +132,7 @@ impl<'a> Clause<'a> {
     /// for a Status.
     fn accept(&self, media: Media, resource: Option<&Resource>) -> Option<Accepted> {
         let matches = match (self.kind, self.subtype) {
-            ("*", "*") | ("application", "*") => true,
+            ("*", "*") => true,
             (kind, subtype) => media.name().split_once('/') == Some((kind, subtype)),
         };
         if !matches || self.parameter("stream").is_some_and(|stream| stream != "watch") {
@@ -182,7 +182,7 @@ mod tests {
             ("", JSON, JSON),
             ("*", JSON, JSON),
             ("*/*", JSON, JSON),
-            ("application/*", JSON, JSON),
+            ("application/*", None, None),
             ("application/vnd.kubernetes.protobuf,application/json", PROTOBUF, JSON),
             ("application/vnd.kubernetes.protobuf, */*", PROTOBUF, JSON),
             ("application/vnd.kubernetes.protobuf", PROTOBUF, None),
@@ -196,7 +196,7 @@ mod tests {
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", TABLE, TABLE),
             ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None, None),
             ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json", JSON, JSON),
-            ("application/*;as=Table;v=v1;g=meta.k8s.io", TABLE, TABLE),
+            ("application/*;as=Table;v=v1;g=meta.k8s.io", None, None),
             ("application/json;as=Table;v=v2;g=meta.k8s.io", None, None),
             ("application/json;as=Table", None, None),
             ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", JSON, JSON),
