@@ -179,8 +179,54 @@ fn shown(answer: &Answer) -> Shown {
     }
     let documents = serde_json::Deserializer::from_slice(&answer.body).into_iter::<Value>();
     let mut documents: Vec<_> = documents.map(|document| document.unwrap()).collect();
-    documents.sort_by_key(|document| document["object"]["metadata"]["name"].as_str().map(str::to_owned));
+    for document in &mut documents {
+        // The API server gives lists of custom resources an empty token.
+        if document["metadata"]["continue"] == "" {
+            drop(document["metadata"].as_object_mut().unwrap().remove("continue"));
+        }
+        // The first event of a Table has the columns, whichever that is.
+        if let Some(table) = document["object"].as_object_mut() {
+            drop(table.remove("columnDefinitions"));
+        }
+    }
+    documents.sort_by_key(|event| {
+        let [object, row] = [&event["object"], &event["object"]["rows"][0]["object"]];
+        [object, row].map(|object| object["metadata"]["name"].as_str().map(str::to_owned))
+    });
     Shown { status, media, documents, bytes: Vec::new() }
+}
+
+/// Where two answers differ first.
+fn difference(expected: &Shown, got: &Shown) -> String {
+    if expected.status != got.status || expected.documents.len() != got.documents.len() {
+        return format!("  the API server: {expected:?}\n  through Weir:   {got:?}");
+    }
+    let (mut wanted, mut found) = (json!(expected.documents), json!(got.documents));
+    let mut place = String::new();
+    loop {
+        let step = match (&wanted, &found) {
+            (Value::Object(wanted), Value::Object(found)) => {
+                let names = wanted.keys().chain(found.keys());
+                names.cloned().find(|name| wanted.get(name) != found.get(name))
+            }
+            (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
+                (0..wanted.len()).find(|index| wanted[*index] != found[*index]).map(|index| index.to_string())
+            }
+            _ => None,
+        };
+        let Some(step) = step else { break };
+        let next = |value: &Value| match step.parse::<usize>() {
+            Ok(index) if value.is_array() => value[index].clone(),
+            _ => value[&step].clone(),
+        };
+        (wanted, found) = (next(&wanted), next(&found));
+        place += &format!("/{step}");
+    }
+    let bytes = [&expected.bytes, &got.bytes].map(|bytes| bytes.escape_ascii().to_string());
+    format!(
+        "  {place}: {wanted} from the API server, {found} through Weir; {} and {}; {bytes:?}",
+        expected.media, got.media
+    )
 }
 
 async fn ask(client: &Client, accept: Option<&str>, path: &str) -> Answer {

@@ -171,7 +171,7 @@ impl MediaType {
 }
 
 impl<'a> MediaRange<'a> {
-    /// `None` if the clause is not a media range, or is excluded by `q=0`.
+    /// `None` if the clause is not a media range. A quality of 0 only moves it to the end, as in the API server.
     fn parse(clause: &'a str) -> Option<Self> {
         let mut parts = clause.split(';').map(str::trim);
         let (kind, subtype) = match parts.next()? {
@@ -188,7 +188,7 @@ impl<'a> MediaRange<'a> {
                 name => parameters.push((name, value)),
             }
         }
-        (quality > 0.0).then_some(Self { kind: kind.trim(), subtype: subtype.trim(), parameters, quality })
+        Some(Self { kind: kind.trim(), subtype: subtype.trim(), parameters, quality })
     }
 
     fn wildcards(&self) -> usize {

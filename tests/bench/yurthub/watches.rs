@@ -141,8 +141,9 @@ async fn follow(
     let (mut stream, mut marks, mut next) = (first, Marks::new(), 0);
     while next < changes {
         let numbers = marks.next(&mut stream).await.ok().flatten();
-        let (now, mut locked) = (Instant::now(), seen.lock().unwrap());
+        let now = Instant::now();
         if let Some(numbers) = numbers {
+            let mut locked = seen.lock().unwrap();
             // An event that arrives a second time, or after a later one, does not count.
             for number in numbers {
                 if number < next {
@@ -154,15 +155,15 @@ async fn follow(
             }
             continue;
         }
-        locked.ended_watches += 1;
-        drop(locked);
+        seen.lock().unwrap().ended_watches += 1;
         marks = Marks::new();
         // The event of a change may arrive before the change returns.
         let version = match next {
             0 => from,
             _ => loop {
-                if let Some((_, version)) = made.lock().unwrap().get(next - 1) {
-                    break *version;
+                let made = made.lock().unwrap().get(next - 1).map(|(_, version)| *version);
+                if let Some(version) = made {
+                    break version;
                 }
                 sleep(Duration::from_millis(1)).await;
             },
