@@ -376,8 +376,7 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
                     break (before, got);
                 }
             };
-            (expected != got)
-                .then(|| format!("{accept:?} {path}\n  the API server: {expected:?}\n  through Weir:   {got:?}"))
+            (expected != got).then(|| format!("{accept:?} {path}\n{}", difference(&expected, &got)))
         },
     );
     let wrong: Vec<_> = compared.buffer_unordered(PARALLEL).filter_map(std::future::ready).collect().await;
