@@ -219,8 +219,8 @@ fn difference(expected: &Shown, got: &Shown) -> String {
     loop {
         let step = match (&wanted, &found) {
             (Value::Object(wanted), Value::Object(found)) => {
-                let names = wanted.keys().chain(found.keys());
-                names.cloned().find(|name| wanted.get(name) != found.get(name))
+                let mut names = wanted.keys().chain(found.keys());
+                names.find(|name| wanted.get(*name) != found.get(*name)).cloned()
             }
             (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
                 (0..wanted.len()).find(|index| wanted[*index] != found[*index]).map(|index| index.to_string())
