@@ -197,7 +197,8 @@ mod tests {
             let ingress = ingresses.iter_mut().find(|ingress| ingress.0 == name).unwrap();
             before(ingress);
             let metadata = &body["metadata"];
-            if metadata["resourceVersion"] != ingress.1.to_string() || metadata["uid"] != ingress.0 {
+            let is_current = metadata["resourceVersion"].as_str() == Some(ingress.1.to_string().as_str());
+            if !is_current || metadata["uid"] != ingress.0 {
                 return failure(409, "the object has been modified");
             }
             ingress.1 += 1;
