@@ -249,7 +249,8 @@ pub(crate) fn start_neighbour(machine: &Machine, cloud: &Cloud) -> Part {
         "--net=/run/netns/neighbour".to_owned(),
         built::weir().display().to_string(),
         "serve".to_owned(),
-        format!("--kubeconfig={}", file("weir.kubeconfig")),
+        // Of the same server by the same name, as on every node.
+        "--kubeconfig=/etc/weir/kubeconfig".to_owned(),
         format!("--node-name={NEIGHBOUR}"),
         format!("--node-kubeconfig={}", file("neighbour.kubeconfig")),
         format!("--client-ca-file={}", file("ca.crt")),
