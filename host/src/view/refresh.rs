@@ -95,7 +95,11 @@ impl Refresh {
                         return;
                     }
                 }
-                Wake::Chain => self.refilter(Vec::new()).await,
+                Wake::Chain => {
+                    self.refilter(Vec::new()).await;
+                    // Values that change during each filtering leave other tasks their turn.
+                    tokio::task::yield_now().await;
+                }
                 Wake::FilterSet => {
                     if self.change_chain().await.is_none() {
                         return;
