@@ -291,7 +291,9 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
         assert_eq!(labels.get(label), Some(value), "the monitor selects the Service");
     }
     let pods = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"];
-    assert_eq!(service["spec"]["selector"], pods["metadata"]["labels"], "the Service selects the pods");
+    for (label, value) in service["spec"]["selector"].as_object().unwrap() {
+        assert_eq!(&pods["metadata"]["labels"][label], value, "the Service selects the pods");
+    }
     let ports = pods["spec"]["containers"][0]["ports"].as_array().unwrap();
     assert!(ports.iter().any(|port| port["name"] == service["spec"]["ports"][0]["targetPort"]));
 }
