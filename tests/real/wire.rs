@@ -382,5 +382,5 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
     let wrong: Vec<_> = compared.buffer_unordered(PARALLEL).filter_map(std::future::ready).collect().await;
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     let seen = weir.metric("weir_filter_objects_total{filter=\"keep\",outcome=\"kept\"").await;
-    assert!(seen > 100.0, "the filter has kept {seen} objects");
+    assert!(seen > 40.0, "the filter has kept {seen} objects");
 }
