@@ -175,7 +175,7 @@ async fn a_kind_without_protobuf_is_requested_and_returned_as_json() {
     let server = edge().await;
     let filters = only("discardcloudservice", "    match: ['*/nodepools.apps.openyurt.io']\n");
     let weir = Setup::new(server.url()).filters(&filters).bundled("discardcloudservice").start_ready().await;
-    let answer = asking(&weir, PROTOBUF).get("/apis/apps.openyurt.io/v1beta2/nodepools").await;
+    let answer = asking(&weir, CLIENT_GO).get("/apis/apps.openyurt.io/v1beta2/nodepools").await;
     assert_eq!(answer.headers["content-type"], "application/json");
     assert_eq!(names(&answer.json()), ["beijing", "hangzhou"]);
 }

@@ -55,7 +55,7 @@ pub(in crate::proxy) struct ReadRequest {
     pub(in crate::proxy) compress: bool,
     /// Whether the client accepts nothing but Tables. Where there are none, the API server's error is the response.
     only_tables: bool,
-    /// What the client accepts, if the API server has none of it: its error is the response.
+    /// What the client accepts, if API servers have none of it: the server's error is the response.
     unacceptable: Option<HeaderValue>,
     /// Whether the version of the response is a stamp of the filters: see [`ReadRequest::note_version`].
     is_stamp: bool,
@@ -219,7 +219,7 @@ impl ReadRequest {
         let accept = accept.unwrap_or_else(|| self.media_type.upstream_accept(self.only_tables));
         headers::request_form(&mut headers, accept, self.resource.verb != Verb::Watch);
         let answered_by = proxy.resource_answered_by(&self.resource);
-        let head = RequestHead { method: Method::GET, path, headers, answered_by };
+        let head = RequestHead { method: Method::GET, path: path.clone(), headers, answered_by };
         let response = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);
@@ -230,8 +230,8 @@ impl ReadRequest {
             return Ok(ReadResponse::Other(Response::from_parts(parts, forward::unchanged(body))));
         }
         if self.unacceptable.is_some() {
-            // Filters may not read it as a whole.
-            return Err(StatusError::InvalidResponse("it has a form that API servers refuse".to_owned()));
+            // The server has the form after all, and filters may not read it as a whole: it is asked for what they read.
+            return Box::pin(self.with_media_type(self.media_type).send(proxy, path)).await;
         }
         objects(parts, body, self.resource.verb).map(ReadResponse::Objects)
     }
