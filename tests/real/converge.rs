@@ -112,12 +112,12 @@ async fn converge(plane: &Plane, form: &str, setup: Setup, machine: Option<&Mach
             command.arg(flag).arg(value);
         }
     }
+    if setting("WEIR_MUTATIONS").is_none() {
+        // A restart of the daemon costs as much as some hundred changes, and client-go's back-off as much as many.
+        command.args(["--mutations", if machine.is_some() { "600" } else { "1000" }]);
+    }
     if machine.is_some() {
         command.arg("--daemon-commands");
-        if setting("WEIR_MUTATIONS").is_none() {
-            // A restart of the daemon costs as much as some hundred changes.
-            command.args(["--mutations", "1200"]);
-        }
     }
     let mut client =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
