@@ -32,6 +32,15 @@ fn queries() -> Vec<(String, String)> {
     queries
 }
 
+/// An object has all labels of a selector, which selects by some.
+fn assert_selects(selector: &Value, object: &Value, why: &str) {
+    let selector = selector.as_object().unwrap();
+    assert!(!selector.is_empty(), "{why}");
+    for (label, value) in selector {
+        assert_eq!(&object["metadata"]["labels"][label], value, "{why}");
+    }
+}
+
 fn promtool(arguments: &[&str], folder: &Path) {
     let Some(promtool) = tool("promtool") else { return };
     let output = Command::new(promtool).args(arguments).current_dir(folder).output().unwrap();
@@ -260,9 +269,7 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
     let of_operator = &object(&objects, "Deployment", "weir-operator").unwrap()["spec"]["template"];
     let monitor = &object(&objects, "PodMonitor", "weir-operator").unwrap()["spec"];
     let policy = &object(&objects, "NetworkPolicy", "weir-operator").unwrap()["spec"];
-    for (label, value) in monitor["selector"]["matchLabels"].as_object().unwrap() {
-        assert_eq!(&of_operator["metadata"]["labels"][label], value, "the monitor selects the pods");
-    }
+    assert_selects(&monitor["selector"]["matchLabels"], of_operator, "the monitor selects the pods");
     assert_eq!(policy["podSelector"], monitor["selector"]);
     let port = &of_operator["spec"]["containers"][0]["ports"][0]["name"];
     assert_eq!((&monitor["podMetricsEndpoints"][0]["port"], &policy["ingress"][0]["ports"][0]["port"]), (port, port));
@@ -271,9 +278,7 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
     let by_pod = helm.objects(&["monitoring.podMonitor.enabled=true", "admin.address=\"0.0.0.0\""]);
     let pods = &object(&by_pod, "DaemonSet", "weir").unwrap()["spec"]["template"];
     let by_pod = &object(&by_pod, "PodMonitor", "weir").unwrap()["spec"];
-    for (label, value) in by_pod["selector"]["matchLabels"].as_object().unwrap() {
-        assert_eq!(&pods["metadata"]["labels"][label], value, "the monitor selects the pods");
-    }
+    assert_selects(&by_pod["selector"]["matchLabels"], pods, "the monitor selects the pods");
     assert_eq!(by_pod["podMetricsEndpoints"][0]["port"], "admin");
     let rendered = &object(&objects, "PrometheusRule", "weir").unwrap()["spec"]["groups"][0]["rules"];
     assert_eq!(rendered, &Value::from(rules()));
@@ -286,14 +291,9 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
     let monitor = object(&objects, "ServiceMonitor", "weir").unwrap();
     assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
     let service = object(&objects, "Service", "weir-metrics").unwrap();
-    let labels = service["metadata"]["labels"].as_object().unwrap();
-    for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_object().unwrap() {
-        assert_eq!(labels.get(label), Some(value), "the monitor selects the Service");
-    }
+    assert_selects(&monitor["spec"]["selector"]["matchLabels"], service, "the monitor selects the Service");
     let pods = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"];
-    for (label, value) in service["spec"]["selector"].as_object().unwrap() {
-        assert_eq!(&pods["metadata"]["labels"][label], value, "the Service selects the pods");
-    }
+    assert_selects(&service["spec"]["selector"], pods, "the Service selects the pods");
     let ports = pods["spec"]["containers"][0]["ports"].as_array().unwrap();
     assert!(ports.iter().any(|port| port["name"] == service["spec"]["ports"][0]["targetPort"]));
 }
