@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_tests::built;
 use weir_tests::client::{Client, PATIENCE, whole};
-use weir_tests::pki::Pair;
 use weir_tests::plane::Plane;
 
 /// The acting YurtIngress is one in the cluster, so that each test has a cluster of its own. Two at a time: a control plane takes
@@ -60,12 +59,7 @@ impl Cluster {
     pub(super) async fn empty() -> Option<Self> {
         let permit = CLUSTERS.acquire().await.unwrap();
         let plane = Plane::own()?;
-        let server = server_of(&plane.kubeconfig("admin"));
-        let ca = std::fs::read_to_string(plane.ca()).unwrap();
-        let (certificate, key) = plane.certificate("admin");
-        let [certificate, key] = [certificate, key].map(|path| std::fs::read_to_string(path).unwrap());
-        let admin = Client::trusting(&server, "test", Some(&ca), Some(&Pair { certificate, key }));
-        Some(Self { plane, server, admin, _permit: permit })
+        Some(Self { server: plane.server("admin"), admin: plane.admin(), plane, _permit: permit })
     }
 
     /// Creates the objects of a file of `deploy/operator`.
@@ -244,7 +238,7 @@ impl Cluster {
 
     /// The URL of the API server behind a proxy that tests can cut.
     pub(super) fn proxied_server(&self) -> String {
-        server_of(&self.plane.kubeconfig("admin-cut"))
+        self.plane.server("admin-cut")
     }
 }
 
@@ -287,12 +281,6 @@ pub(super) fn reason_of(status: &Value, kind: &str) -> Option<String> {
 }
 
 /// The URL in a kubeconfig.
-fn server_of(kubeconfig: &std::path::Path) -> String {
-    let text = std::fs::read_to_string(kubeconfig).unwrap();
-    let config: Value = serde_saphyr::from_str(&text).unwrap();
-    config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
-}
-
 fn kind_of(kind: &str) -> &'static str {
     match kind {
         "merge" => "application/merge-patch+json",

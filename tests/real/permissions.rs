@@ -14,7 +14,6 @@ use tokio::task::JoinSet;
 use weir_tests::built;
 use weir_tests::client::{Answer, Client, PATIENCE, whole};
 use weir_tests::daemon::Setup;
-use weir_tests::pki::Pair;
 use weir_tests::plane::Plane;
 
 use super::random::{self, Random};
@@ -190,14 +189,10 @@ struct Site {
 
 impl Site {
     fn new(plane: Plane) -> Self {
-        let kubeconfig = std::fs::read_to_string(plane.kubeconfig("admin")).unwrap();
-        let server = kubeconfig.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
+        let admin = plane.admin().with("content-type", "application/json");
         let ca = std::fs::read_to_string(plane.ca()).unwrap();
-        let (certificate, key) = plane.certificate("admin");
-        let read = |path| std::fs::read_to_string(path).unwrap();
-        let pair = Pair { certificate: read(certificate), key: read(key) };
-        let admin = Client::trusting(&server, "test", Some(&ca), Some(&pair)).with("content-type", "application/json");
-        Self { plane, admin, direct: Client::http1(&server, "test", &ca) }
+        let direct = Client::http1(&plane.server("admin"), "test", &ca);
+        Self { plane, admin, direct }
     }
 
     /// Creates objects, each at its own path.

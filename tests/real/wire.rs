@@ -10,7 +10,6 @@ use weir_apiserver::ApiServer;
 use weir_tests::built;
 use weir_tests::client::{Answer, Client, whole};
 use weir_tests::daemon::Setup;
-use weir_tests::pki::Pair;
 use weir_tests::plane::Plane;
 
 const JSON: &str = "application/json";
@@ -250,16 +249,6 @@ async fn ask(client: &Client, accept: Option<&str>, path: &str) -> Answer {
     client.get(path).await
 }
 
-/// The administrator's client of the API server itself.
-fn direct(plane: &Plane) -> Client {
-    let kubeconfig = std::fs::read_to_string(plane.kubeconfig("admin")).unwrap();
-    let server = kubeconfig.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
-    let read = |path| std::fs::read_to_string(path).unwrap();
-    let (certificate, key) = plane.certificate("admin");
-    let pair = Pair { certificate: read(certificate), key: read(key) };
-    Client::http1_showing(&server, "test", &read(plane.ca()), &pair)
-}
-
 /// Two Services, a slice and a pool, with fields of all kinds.
 fn objects() -> Vec<(&'static str, Value)> {
     let service = |name: &str| {
@@ -320,7 +309,7 @@ fn outline(answer: &Answer) -> String {
 #[tokio::test]
 async fn the_in_memory_server_answers_as_the_api_server_but_for_what_is_listed() {
     let Some(plane) = Plane::own() else { return };
-    let real = direct(&plane);
+    let real = plane.admin();
     create(&real).await;
     let server = ApiServer::builder().start().await.unwrap();
     let in_memory = Client::new(server.url(), "test");
@@ -348,7 +337,7 @@ async fn the_in_memory_server_answers_as_the_api_server_but_for_what_is_listed()
 #[tokio::test]
 async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
     let Some(plane) = Plane::own() else { return };
-    let direct = direct(&plane);
+    let direct = plane.admin();
     create(&direct).await;
     let cache = tempfile::tempdir().unwrap();
     let guest = std::fs::read(built::target().join("guest.wasm")).unwrap();

@@ -11,6 +11,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use serde::Deserialize;
 
 use crate::built;
+use crate::client::Client;
 use crate::daemon::Setup;
 use crate::pki::Pair;
 
@@ -89,13 +90,30 @@ impl Plane {
         (self.ready.folder.join(format!("{name}.crt")), self.ready.folder.join(format!("{name}.key")))
     }
 
+    /// The certificate and the key of [`Plane::certificate`].
+    #[must_use]
+    pub fn pair(&self, name: &str) -> Pair {
+        let (certificate, key) = self.certificate(name);
+        Pair { certificate: read(certificate), key: read(key) }
+    }
+
+    /// The URL of the API server in the kubeconfig of an identity.
+    #[must_use]
+    pub fn server(&self, identity: &str) -> String {
+        let config: serde_json::Value = serde_saphyr::from_str(&read(self.kubeconfig(identity))).unwrap();
+        config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
+    }
+
+    /// The administrator's client of the API server itself.
+    #[must_use]
+    pub fn admin(&self) -> Client {
+        Client::trusting(&self.server("admin"), "test", Some(&read(self.ca())), Some(&self.pair("admin")))
+    }
+
     /// Adds an HTTPS port that presents the certificate of `server` and verifies clients by the same CA.
     #[must_use]
     pub fn secured(&self, setup: Setup) -> Setup {
-        let (certificate, key) = self.certificate("server");
-        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
-        let pair = Pair { certificate: read(certificate), key: read(key) };
-        setup.tls(&pair).flag("--client-ca-file", &self.ca().display().to_string())
+        setup.tls(&self.pair("server")).flag("--client-ca-file", &self.ca().display().to_string())
     }
 
     /// The file with the bearer token of an identity.
@@ -103,6 +121,10 @@ impl Plane {
     pub fn token(&self, identity: &str) -> PathBuf {
         self.ready.folder.join(format!("{identity}.token"))
     }
+}
+
+fn read(path: PathBuf) -> String {
+    std::fs::read_to_string(path).unwrap()
 }
 
 /// The path of a program of `tests/controlplane`; `None` if it is not built.

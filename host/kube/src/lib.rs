@@ -38,7 +38,7 @@ pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};
 pub use lookup::{LookupSpec, Presence};
 pub use names::{is_dns_subdomain, node_name};
-pub use negotiation::{Encoding, IncludeObject, MediaType, MetaVersion, Transform, accepts_only_tables, is_acceptable};
+pub use negotiation::{Accepted, Encoding, IncludeObject, MediaType, MetaVersion, Transform};
 pub use node_user::{KUBELET, node_of_user};
 pub use pod_status::{InvalidStatus, PodStatus, StatusPatch};
 pub use request_info::{

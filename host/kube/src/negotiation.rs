@@ -2,7 +2,8 @@
 //!
 //! Media ranges are ordered by quality, then named types before wildcards, then as written. A range is skipped if it has a
 //! parameter that the API server does not support (an unknown `as`, another `stream`), or names an encoding that filters
-//! do not support (CBOR, YAML). If no range is left, the response is plain JSON, which every Kubernetes client decodes.
+//! do not support (CBOR, YAML). If no range is left, the response is plain JSON, which every Kubernetes client decodes, unless
+//! the API server has none of the client's media types either: it refuses such a read with 406 ([`Accepted::is_served`]).
 //! Weir requests the negotiated encoding from the API server, so that it never converts a response.
 
 use http::{HeaderMap, HeaderValue, header};
@@ -59,6 +60,18 @@ pub struct MediaType {
     pub encoding: Encoding,
     /// The transformation of each object.
     pub transform: Transform,
+}
+
+/// What a client accepts, by its `Accept` headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// The negotiated media type.
+    pub media_type: MediaType,
+    /// Whether the client accepts nothing but Tables.
+    pub only_tables: bool,
+    /// Whether the API server answers in one of these media types. It refuses others with 406. YAML and CBOR count: such a client
+    /// gets JSON from Weir.
+    pub is_served: bool,
 }
 
 /// One media range of an `Accept` header.
@@ -131,22 +144,6 @@ impl MediaType {
     /// Whole objects as JSON, which every API server and every client supports.
     pub const JSON: Self = Self { encoding: Encoding::Json, transform: Transform::None };
 
-    /// Negotiates the media type of a read. `protobuf` says whether the resource has a protobuf encoding.
-    #[must_use]
-    pub fn negotiate(headers: &HeaderMap, protobuf: bool, query: &Query) -> Self {
-        let text = joined_accept(headers);
-        let supported = |range: &MediaRange<'_>| {
-            let media_type = Self { encoding: range.encoding()?, transform: range.transform(query)? };
-            match media_type {
-                Self { encoding: Encoding::Protobuf, .. } if !protobuf => None,
-                // A Table has no protobuf encoding.
-                Self { encoding: Encoding::Protobuf, transform: Transform::Table(..) } => None,
-                media_type => Some(media_type),
-            }
-        };
-        ranges(&text).iter().find_map(supported).unwrap_or(Self::JSON)
-    }
-
     /// The `Accept` header of the request to the API server.
     ///
     /// It never requests metadata only, because filters read whole objects. It accepts JSON from a server that does not
@@ -167,6 +164,44 @@ impl MediaType {
             (Encoding::Json, _) => JSON,
             (Encoding::Protobuf, _) => "application/vnd.kubernetes.protobuf,application/json",
         })
+    }
+}
+
+impl Accepted {
+    /// Negotiates the media type of a response to a request with this verb. `protobuf` says whether the resource has a protobuf
+    /// encoding.
+    #[must_use]
+    pub fn negotiate(headers: &HeaderMap, protobuf: bool, query: &Query, verb: Verb) -> Self {
+        let text = joined_accept(headers);
+        let ranges: Vec<_> = ranges(&text).into_iter().map(|range| (range.transform(query), range)).collect();
+        let supported = |(transform, range): &(Option<Transform>, MediaRange<'_>)| {
+            let media_type = MediaType { encoding: range.encoding()?, transform: (*transform)? };
+            match media_type {
+                MediaType { encoding: Encoding::Protobuf, .. } if !protobuf => None,
+                // A Table has no protobuf encoding.
+                MediaType { encoding: Encoding::Protobuf, transform: Transform::Table(..) } => None,
+                media_type => Some(media_type),
+            }
+        };
+        let served = |(transform, range): &&(Option<Transform>, MediaRange<'_>)| match (range.is_served(), transform) {
+            (true, Some(Transform::None)) => protobuf || range.encoding() != Some(Encoding::Protobuf),
+            (is_served, transform) => is_served && transform.is_some(),
+        };
+        let is_served = match ranges.iter().find(served) {
+            // It has chosen by then, and does not look at the next range.
+            Some((_, range)) => match range.parameter("as") {
+                Some("PartialObjectMetadataList") => matches!(verb, Verb::List | Verb::Watch),
+                Some("PartialObjectMetadata") => verb != Verb::List,
+                _ => true,
+            },
+            None => text.trim().is_empty(),
+        };
+        let is_table = |(transform, _): &_| matches!(transform, Some(Transform::Table(..)));
+        Self {
+            media_type: ranges.iter().find_map(supported).unwrap_or(MediaType::JSON),
+            only_tables: !ranges.is_empty() && ranges.iter().all(is_table),
+            is_served,
+        }
     }
 }
 
@@ -220,14 +255,14 @@ impl<'a> MediaRange<'a> {
     }
 
     fn transform(&self, query: &Query) -> Option<Transform> {
-        let find = |name| self.parameter(name);
-        if find("stream").is_some_and(|stream| !stream.is_empty() && stream != "watch") {
+        if self.parameter("stream").is_some_and(|stream| !stream.is_empty() && stream != "watch") {
             return None;
         }
-        let Some(kind) = find("as") else {
-            return (find("g").is_none() && find("v").is_none()).then_some(Transform::None);
+        let version = (self.parameter("g"), self.parameter("v"));
+        let Some(kind) = self.parameter("as") else {
+            return (version == (None, None)).then_some(Transform::None);
         };
-        let version = match (find("g"), find("v")) {
+        let version = match version {
             (Some("meta.k8s.io"), Some("v1")) => MetaVersion::V1,
             (Some("meta.k8s.io"), Some("v1beta1")) => MetaVersion::V1Beta1,
             _ => return None,
@@ -238,36 +273,6 @@ impl<'a> MediaRange<'a> {
             _ => None,
         }
     }
-}
-
-/// Whether the API server can answer in one of the media types of the `Accept` headers. It refuses others with 406. `protobuf` says
-/// whether the resource has a protobuf encoding.
-///
-/// YAML and CBOR count: such a client gets JSON from Weir.
-#[must_use]
-pub fn is_acceptable(headers: &HeaderMap, protobuf: bool, query: &Query, verb: Verb) -> bool {
-    let text = joined_accept(headers);
-    let is_served = |range: &&MediaRange<'_>| match (range.is_served(), range.transform(query)) {
-        (true, Some(Transform::None)) => protobuf || range.encoding() != Some(Encoding::Protobuf),
-        (is_served, transform) => is_served && transform.is_some(),
-    };
-    match ranges(&text).iter().find(is_served) {
-        // It has chosen by then, and does not look at the next range.
-        Some(range) => match range.parameter("as") {
-            Some("PartialObjectMetadataList") => matches!(verb, Verb::List | Verb::Watch),
-            Some("PartialObjectMetadata") => verb != Verb::List,
-            _ => true,
-        },
-        None => text.trim().is_empty(),
-    }
-}
-
-/// Whether a client accepts nothing but Tables.
-#[must_use]
-pub fn accepts_only_tables(headers: &HeaderMap, query: &Query) -> bool {
-    let text = joined_accept(headers);
-    let ranges = ranges(&text);
-    !ranges.is_empty() && ranges.iter().all(|range| matches!(range.transform(query), Some(Transform::Table(..))))
 }
 
 /// The media ranges in order of preference.

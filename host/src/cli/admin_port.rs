@@ -14,9 +14,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::TcpStream;
 
 use super::CommandError;
-use super::table::printable;
+use super::table::MAX_LINE;
 use crate::config::operator::AdminFlags;
-use weir_process::WatchedFiles;
+use weir_process::{WatchedFiles, one_line};
 use weir_upstream::{ServerSource, error_report};
 
 /// How long the daemon may take to answer.
@@ -137,7 +137,7 @@ impl AdminPort {
             let text = String::from_utf8(body.map_err(|error| self.failed(error))?.to_bytes().into())
                 .map_err(|error| self.failed(error))?;
             // Its own messages are plain text, with names from the cluster.
-            let text = if status.is_success() { text } else { printable(text.trim()) };
+            let text = if status.is_success() { text } else { one_line(text.trim(), MAX_LINE) };
             Ok(Answer { status, text })
         };
         tokio::pin!(answer, connection);

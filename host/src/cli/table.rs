@@ -1,13 +1,17 @@
 //! Tables as kubectl prints them: columns of equal width, three spaces apart.
 //!
-//! Cells come from the cluster, from modules and from clients. Control characters, which a terminal would obey, are replaced.
+//! Cells come from the cluster, from modules and from clients. Control characters, which a terminal would obey, are escaped.
+
+use weir_process::one_line;
 
 /// The longest cell, in characters.
 const MAX_CELL: usize = 60;
+/// The longest line beside tables, in bytes.
+pub(super) const MAX_LINE: usize = 4096;
 
 /// Returns a table with a heading.
 pub(super) fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: Vec<[String; COLUMNS]>) -> String {
-    let rows = rows.into_iter().map(|row| row.map(|cell| cut(&printable(&cell))));
+    let rows = rows.into_iter().map(|row| row.map(|cell| cut(&one_line(&cell, MAX_LINE))));
     let rows: Vec<_> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
     let mut widths = [0; COLUMNS];
     for row in &rows {
@@ -25,14 +29,6 @@ pub(super) fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: Vec<[S
         text += "\n";
     }
     text
-}
-
-/// Replaces control characters, and characters that change the direction of text.
-pub(super) fn printable(text: &str) -> String {
-    let is_hidden = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect()
 }
 
 fn cut(text: &str) -> String {
@@ -85,7 +81,7 @@ mod tests {
         let text = table(["NAME", "N"], rows);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], format!("{:<61}   N", "NAME"));
-        assert_eq!(lines[1], format!("{:<61}   1", "a [31mb"));
+        assert_eq!(lines[1], format!("{:<61}   1", r"a\u{1b}[31mb"));
         assert!(lines[2].ends_with("…   2"), "{text}");
     }
 

@@ -5,12 +5,16 @@ use http::Method;
 use super::*;
 use crate::RequestInfo;
 
+fn accepted(accept: &str, protobuf: bool, query: &Query, verb: Verb) -> Accepted {
+    let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
+    Accepted::negotiate(&headers, protobuf, query, verb)
+}
+
 fn negotiated(accept: &str, path: &str) -> MediaType {
     let request = RequestInfo::parse(&Method::GET, &path.parse().unwrap()).unwrap();
-    let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
     // Custom resources have no protobuf encoding.
     let protobuf = !request.resource().unwrap().resource.group.contains("openyurt");
-    MediaType::negotiate(&headers, protobuf, &request.query)
+    accepted(accept, protobuf, &request.query, Verb::List).media_type
 }
 
 const SERVICES: &str = "/api/v1/services";
@@ -107,10 +111,7 @@ fn the_encoding_of_a_response_follows_from_its_content_type() {
 
 #[test]
 fn a_client_that_accepts_only_tables_gets_no_other_form() {
-    let only = |accept: &str| {
-        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
-        accepts_only_tables(&headers, &Query::default())
-    };
+    let only = |accept: &str| accepted(accept, true, &Query::default(), Verb::List).only_tables;
     let (v1, beta) =
         ("application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1beta1");
     assert!(only(v1) && only(beta) && only(&format!("{v1},{beta}")));
@@ -123,11 +124,8 @@ fn a_client_that_accepts_only_tables_gets_no_other_form() {
 }
 
 #[test]
-fn what_the_api_server_refuses_is_not_acceptable() {
-    let is_acceptable = |accept: &str, protobuf, verb| {
-        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]);
-        super::is_acceptable(&headers, protobuf, &Query::default(), verb)
-    };
+fn what_the_api_server_refuses_is_not_served() {
+    let is_served = |accept: &str, protobuf, verb| accepted(accept, protobuf, &Query::default(), verb).is_served;
     let metadata = |kind: &str| format!("application/json;as={kind};v=v1;g=meta.k8s.io");
     for (accept, list, get) in [
         (String::new(), true, true),
@@ -145,11 +143,9 @@ fn what_the_api_server_refuses_is_not_acceptable() {
         (metadata("Nothing") + ",application/json", true, true),
         (metadata("Nothing"), false, false),
     ] {
-        let found = [Verb::List, Verb::Get].map(|verb| is_acceptable(&accept, true, verb));
+        let found = [Verb::List, Verb::Get].map(|verb| is_served(&accept, true, verb));
         assert_eq!(found, [list, get], "{accept}");
     }
-    assert!(
-        is_acceptable("application/vnd.kubernetes.protobuf", true, Verb::List)
-            && !is_acceptable("application/vnd.kubernetes.protobuf", false, Verb::List)
-    );
+    let protobuf = |has_protobuf| is_served("application/vnd.kubernetes.protobuf", has_protobuf, Verb::List);
+    assert!(protobuf(true) && !protobuf(false));
 }

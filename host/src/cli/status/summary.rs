@@ -1,8 +1,9 @@
 //! `/status` as text: a heading, the last reload, and a table for each list.
 
 use serde_json::Value;
+use weir_process::one_line;
 
-use crate::cli::table::{age, bytes, per, printable, table};
+use crate::cli::table::{MAX_LINE, age, bytes, per, table};
 
 /// Returns the summary of an answer of `/status`.
 pub(super) fn summary(status: &Value) -> String {
@@ -55,7 +56,7 @@ fn heading(status: &Value) -> String {
     }
     lines
         .into_iter()
-        .map(|(name, value)| format!("{name:<9} {}", printable(&value)).trim_end().to_owned() + "\n")
+        .map(|(name, value)| format!("{name:<9} {}", one_line(&value, MAX_LINE)).trim_end().to_owned() + "\n")
         .collect()
 }
 
@@ -81,7 +82,7 @@ fn filters(status: &Value, items: &[Value]) -> String {
     let errors =
         errors.map(|filter| format!("{}: last error: {}\n", string(&filter["name"]), string(&filter["lastError"])));
     table(heading, items.iter().map(row).collect())
-        + &errors.map(|line| printable(line.trim_end()) + "\n").collect::<String>()
+        + &errors.map(|line| one_line(line.trim_end(), MAX_LINE) + "\n").collect::<String>()
 }
 
 fn lookups(_: &Value, items: &[Value]) -> String {
@@ -202,7 +203,7 @@ Version:  0.1.0, running for 10m
 Ready:    yes
 Offline:  since 2026-01-01T00:09:30Z, 30s ago
 Reload:   refused 5m ago, ConfigMap a/b
-          error: filter x:  [2Jno such module
+          error: filter x: \\u{{1b}}[2Jno such module
           warning: old
 
 FILTER   STATE   SINCE   DIGEST                KEPT   EDITED   HIDDEN   FAILED   PER-OBJECT   REPLAYED

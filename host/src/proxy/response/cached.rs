@@ -25,14 +25,15 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{
-    Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb, VerbClass,
+    Accepted, Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb,
+    VerbClass,
 };
 use weir_runtime::Serving;
 use weir_upstream::Delegation;
 
 use self::start::{Start, is_consistent};
 use super::gzip::compressed;
-use super::read::{is_acceptable, negotiate};
+use super::read::negotiate;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, guarded};
 use crate::proxy::credential::Caller;
@@ -70,11 +71,11 @@ impl CachedRead {
     ) -> Option<Self> {
         let query = &request.query;
         let resource = request.resource().filter(|resource| resource.subresource.is_none())?;
+        let Accepted { mut media_type, is_served, .. } = negotiate(headers, resource, query);
         // Its error is the API server's.
-        if online && !is_acceptable(headers, resource, query) {
+        if online && !is_served {
             return None;
         }
-        let mut media_type = negotiate(headers, resource, query);
         if matches!(media_type.transform, Transform::Table(..)) {
             if online {
                 return None;

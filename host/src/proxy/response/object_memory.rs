@@ -71,7 +71,7 @@ impl Proxy {
         if !is_kept {
             return None;
         }
-        let asked = negotiate(headers, resource, &parsed.query);
+        let asked = negotiate(headers, resource, &parsed.query).media_type;
         let media_type = match asked.transform {
             Transform::Table(..) => MediaType { transform: Transform::None, ..asked },
             Transform::None | Transform::Metadata(_) => asked,

@@ -16,7 +16,7 @@ use crate::proxy::route::Filtering;
 use tokio::time::timeout;
 use weir_document::Document;
 use weir_document::protobuf::kind_of;
-use weir_kube::{Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb, accepts_only_tables};
+use weir_kube::{Accepted, Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
 use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamBody, no_request_body};
 
 /// The longest time that a read waits for a stamp. Without one its client gets again what it holds.
@@ -101,13 +101,9 @@ impl ReadRequest {
     pub(in crate::proxy) fn new(parts: ReadParts) -> Self {
         let ReadParts { filtering, component, caller, method, version, mut headers, path, query, resource, compress } =
             parts;
-        let media_type = negotiate(&headers, &resource, &query);
+        let Accepted { media_type, only_tables, is_served } = negotiate(&headers, &resource, &query);
         let identity = caller.identity();
-        let only_tables = accepts_only_tables(&headers, &query);
-        let unacceptable = match is_acceptable(&headers, &resource, &query) {
-            true => None,
-            false => headers.get(header::ACCEPT).cloned(),
-        };
+        let unacceptable = if is_served { None } else { headers.get(header::ACCEPT).cloned() };
         let compress = compress && headers::accepts_gzip(&headers);
         headers::prepare_request(&mut headers, identity);
         Self {
@@ -260,16 +256,8 @@ pub(in crate::proxy) fn path_with_objects(path: &PathAndQuery, query: &Query, tr
 }
 
 /// Negotiates the form of a response from the headers and the query.
-pub(in crate::proxy) fn negotiate(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> MediaType {
-    MediaType::negotiate(headers, has_protobuf(resource), query)
-}
-
-/// Whether the API server has a form that the client accepts.
-pub(in crate::proxy) fn is_acceptable(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> bool {
-    weir_kube::is_acceptable(headers, has_protobuf(resource), query, resource.verb)
-}
-
-/// Protobuf is available only for built-in kinds.
-fn has_protobuf(resource: &ResourceRequest) -> bool {
-    kind_of(&resource.api_version(), &resource.resource.resource).is_some()
+pub(in crate::proxy) fn negotiate(headers: &HeaderMap, resource: &ResourceRequest, query: &Query) -> Accepted {
+    // Only built-in kinds have a protobuf encoding.
+    let protobuf = kind_of(&resource.api_version(), &resource.resource.resource).is_some();
+    Accepted::negotiate(headers, protobuf, query, resource.verb)
 }

@@ -13,7 +13,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use sha2::{Digest as _, Sha256};
 use weir_document::{Document, Path};
-use weir_kube::{Encoding, MediaType, Query, RequestInfo, Verb};
+use weir_kube::{Accepted, Encoding, Query, RequestInfo, Verb};
 use weir_upstream::{AnsweredBy, Purpose, RequestBody, RequestHead, clock};
 
 use super::answer_memory::{Answer, AnswerKey};
@@ -203,7 +203,7 @@ fn key(
     for value in bound(asked)? {
         hash_part(&mut hash, value.as_bytes());
     }
-    let accepted = MediaType::negotiate(headers, true, &Query::default()).encoding;
+    let accepted = Accepted::negotiate(headers, true, &Query::default(), Verb::Create).media_type.encoding;
     hash_part(&mut hash, if accepted == Encoding::Json { b"json" } else { b"protobuf" });
     let name = format!("token/{}", hash_text(hash));
     Some(AnswerKey { name, owner, confidential: true, expires: clock::now(), interval: Duration::ZERO })

@@ -29,7 +29,7 @@ use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
-use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb, accepts_only_tables};
+use weir_kube::{Accepted, Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
 
@@ -211,10 +211,10 @@ impl WriteRequest {
     /// Negotiates the form of the response. Not a Table, unless the client accepts nothing else: its cells may contain what
     /// filters hide, and a write cannot be repeated in another form.
     fn media_type(&self, headers: &HeaderMap) -> MediaType {
-        let media_type = negotiate(headers, &self.resource, &self.parsed.query);
+        let Accepted { media_type, only_tables, .. } = negotiate(headers, &self.resource, &self.parsed.query);
         match (media_type.transform, self.resource.verb) {
             (_, Verb::DeleteCollection) => MediaType::JSON,
-            (Transform::Table(..), _) if !accepts_only_tables(headers, &self.parsed.query) => MediaType::JSON,
+            (Transform::Table(..), _) if !only_tables => MediaType::JSON,
             _ => media_type,
         }
     }
