@@ -45,7 +45,11 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
     ("weir-runtime", &["weir-document", "weir-kube", "weir-process", "weir-spec"]),
     ("weir-registry", &["weir-kube", "weir-process", "weir-spec"]),
-    ("weir-view", &["weir-store"]),
+    ("weir-wire", &["weir-document", "weir-kube", "weir-runtime", "weir-upstream"]),
+    (
+        "weir-view",
+        &["weir-document", "weir-kube", "weir-process", "weir-runtime", "weir-store", "weir-upstream", "weir-wire"],
+    ),
     (
         "weir",
         &[
@@ -59,6 +63,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-runtime",
             "weir-spec",
             "weir-view",
+            "weir-wire",
         ],
     ),
 ];

@@ -24,7 +24,6 @@ use crate::client_table::ClientTable;
 use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
 use crate::disk_cache::{close_disk, confirm_cluster, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
-use crate::ledger::Ledger;
 use crate::local_status::layer;
 use crate::logging::{LoggedOnce, log_to_stderr};
 use crate::lookups::{ReflectorLookups, ReflectorView};
@@ -42,6 +41,7 @@ use crate::revalidate::validate_dependencies;
 use crate::sockets::{ListenSockets, Listener};
 use crate::time_file::TimeFile;
 use crate::traces::{Traces, TracesError};
+use weir_process::ledger::Ledger;
 
 /// How long the end waits for threads that use the disk.
 const END: Duration = Duration::from_millis(500);

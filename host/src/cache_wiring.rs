@@ -13,9 +13,9 @@ use weir_store::{
 use weir_upstream::{RefusalSender, Tasks, Upstream};
 
 use crate::config::ServeConfig;
-use crate::ledger::Ledger;
 use crate::local_status::{LocalStatus, LocalStatusConfig, LocalStatusMetrics, read_boot_id};
-use crate::view::{CacheMetrics, Views, ViewsConfig, shared_resources};
+use weir_process::ledger::Ledger;
+use weir_view::{CacheMetrics, Views, ViewsConfig, shared_resources};
 
 /// How watch caches are compared with the API server. Without the flags' comparisons, those remain that a version needs before it
 /// is continued.

@@ -1,6 +1,5 @@
 //! Flags and the filters' configuration: parsed and validated here once, into types that are valid by construction.
 
-mod cached_resources;
 mod check;
 mod disk;
 mod entry;
@@ -16,7 +15,6 @@ mod secure;
 mod serve;
 mod upstream;
 
-pub use cached_resources::CachedResources;
 pub use check::{CacheCheck, CheckFlags as CacheCheckFlags};
 pub use disk::DiskCacheConfig;
 pub use error::{ConfigurationError, KeyError};

@@ -13,7 +13,7 @@ use crate::local_status::LocalStatusMetrics;
 use crate::pods::PodMetrics;
 use crate::proxy::{ProxyMetrics, RelayMetrics};
 use crate::reload::ReloadMetrics;
-use crate::view::CacheMetrics;
+use weir_view::CacheMetrics;
 
 /// The metrics of each part.
 #[derive(Debug, Default)]

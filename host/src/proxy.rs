@@ -10,7 +10,7 @@
 //! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
 //! [`explain`] explains why a client sees an object as it does. [`credential`] distinguishes clients by their credentials.
-//! [`respond`] turns every error into a Kubernetes `Status`. [`crate::codec`] reads and writes lists, objects and events, and `weir_upstream` sends
+//! [`respond`] turns every error into a Kubernetes `Status`. [`weir_wire`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
 //! `tests/layers.rs` checks that these modules depend on each other in one direction only.
@@ -20,7 +20,6 @@ mod body;
 mod credential;
 mod explain;
 mod failure_log;
-mod headers;
 mod identity;
 mod in_flight;
 mod metrics;
@@ -69,12 +68,12 @@ pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
 use crate::client_table::ClientTable;
 use crate::config::{Compression, Resend};
-use crate::ledger::Ledger;
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
 use crate::outage::Outage;
 use crate::sockets::Listener;
-use crate::view::{ChainStamps, Views};
+use weir_process::ledger::Ledger;
+use weir_view::{ChainStamps, Views};
 
 /// The settings of the proxy.
 #[derive(Debug, Clone)]

@@ -51,6 +51,7 @@ fn requests() -> Vec<(Option<&'static str>, String)> {
         Some(EITHER),
         Some(TABLE),
         Some(ONLY_TABLE),
+        Some("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"),
         Some(METADATA),
         Some(METADATA_LIST),
         Some(PROTOBUF_METADATA),

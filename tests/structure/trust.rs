@@ -13,7 +13,7 @@ const PLACES: &[Place] = &[
             "registry/src/client.rs",
             "src/cli/admin_port.rs",
             "src/proxy/credential.rs",
-            "src/proxy/headers.rs",
+            "wire/src/headers.rs",
             "upstream/src/daemon_client.rs",
         ],
     ),

@@ -4,6 +4,7 @@
 //! objects have the YurtIngress as their owner, so that the cluster's garbage collector deletes them with it. Finalizers of others
 //! stay: each patch is for the version that was read.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::metrics::Metrics;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often all YurtIngresses are read while others change them.
 const ROUNDS: usize = 5;
+/// The time between two rounds: an operator that still runs puts the finalizer back within it.
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// What was done, a line for each YurtIngress that had the finalizer.
 #[derive(Debug, Default)]
@@ -69,8 +72,11 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
     // Without their specs: those of OpenYurt's own definition have other fields.
     let api: Api<YurtIngress> = Api::all(client);
     let mut removal = FinalizerRemoval::default();
-    let mut remaining = Vec::new();
-    for _ in 0..ROUNDS {
+    let (mut remaining, mut released) = (Vec::new(), BTreeSet::new());
+    for round in 0..ROUNDS {
+        if round > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
         let parameters = ListParams::default();
         let listed = match within(api.list_metadata(&parameters)).await {
             Ok(listed) => listed.items,
@@ -79,18 +85,26 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
         };
         removal.all = removal.all.max(listed.len());
         remaining.clear();
-        let mut has_changed = false;
+        let mut look_again = false;
         for ingress in listed.iter().filter(|ingress| has_finalizer(ingress)) {
+            if released.contains(&ingress.uid()) {
+                remaining.push(format!("{}: an operator that still runs has put it back", ingress.name_any()));
+                continue;
+            }
             match within(release(&api, ingress)).await {
-                Ok(others) => removal.lines.push(line(ingress, &others)),
+                Ok(others) => {
+                    removal.lines.push(line(ingress, &others));
+                    released.insert(ingress.uid());
+                    look_again = true;
+                }
                 Err(RequestError::Api(kube::Error::Api(status))) if status.code == 404 => {}
                 Err(error) => {
-                    has_changed |= matches!(&error, RequestError::Api(kube::Error::Api(status)) if status.code == 409);
+                    look_again |= matches!(&error, RequestError::Api(kube::Error::Api(status)) if status.code == 409);
                     remaining.push(format!("{}: {error}", ingress.name_any()));
                 }
             }
         }
-        if !has_changed {
+        if !look_again {
             break;
         }
     }
@@ -212,7 +226,7 @@ mod tests {
         stored.lock().unwrap().clone()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn only_the_operators_own_finalizer_is_removed() {
         const OTHER: &str = "ingress.operator.openyurt.io";
         let stored = stored(&[("a", &[FINALIZER]), ("b", &[OTHER, FINALIZER, "x.y/z"]), ("c", &[OTHER]), ("d", &[])]);
@@ -234,7 +248,7 @@ mod tests {
         assert!(again.to_string().starts_with("0 of 4 "), "{again}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_finalizer_that_another_adds_this_moment_stays() {
         let stored = stored(&[("a", &[FINALIZER])]);
         let adds = |ingress: &mut (String, u64, Vec<String>)| {
@@ -248,7 +262,22 @@ mod tests {
         assert_eq!(left(&stored), [("a".to_owned(), 3, vec!["x.y/z".to_owned()])]);
     }
 
-    #[tokio::test]
+    /// Its Deployment is gone, its pod not yet.
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_that_still_runs_is_an_error() {
+        let running = fake_server::client(|(method, ..)| {
+            let ingress = shown(&("a".to_owned(), 1, vec![FINALIZER.to_owned()]));
+            if method == Method::PATCH {
+                return Reply::Json(200, ingress);
+            }
+            let kind = "PartialObjectMetadataList";
+            Reply::Json(200, json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": {}, "items": [ingress]}))
+        });
+        let error = remove_in(running).await.unwrap_err().to_string();
+        assert!(error.ends_with("run the command again: a: an operator that still runs has put it back"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_could_not_be_removed_is_an_error_with_its_reason() {
         // Somebody writes it before each patch.
         let stored = stored(&[("a", &[FINALIZER])]);

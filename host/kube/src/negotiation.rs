@@ -184,6 +184,8 @@ impl Accepted {
             }
         };
         let served = |(transform, range): &&(Option<Transform>, MediaRange<'_>)| match (range.is_served(), transform) {
+            // No Table has a protobuf encoding.
+            (true, Some(Transform::Table(..))) => range.encoding() != Some(Encoding::Protobuf),
             (true, Some(Transform::None)) => protobuf || range.encoding() != Some(Encoding::Protobuf),
             (is_served, transform) => is_served && transform.is_some(),
         };

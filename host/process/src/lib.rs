@@ -1,4 +1,4 @@
-//! The daemon's work outside its own memory: files, child processes, and what of both is shown.
+//! The daemon's work outside its own memory: files, child processes, and what of both is shown. Beside it, the ledger of that memory.
 //!
 //! A file system may stop answering at any time (NFS, CephFS, a failing disk), so nothing that serves waits for one:
 //! [`files`] is the one place from which the daemon reads, writes and stats, and [`WatchedFiles`] follows files for changes.
@@ -9,6 +9,7 @@
 //! watched_files    what of a set of files has changed, by content, and never half a file
 //! folder           the files of one folder, and the events of their file system
 //! child            a process of the same binary, for work on what nobody trusts
+//! ledger           the bytes that the daemon holds for each owner
 //! one_line         text that nobody trusts, as one line
 //! trail, files     the links on the way to a file; file work with a deadline
 //! ```
@@ -16,6 +17,7 @@
 mod child;
 pub mod files;
 mod folder;
+pub mod ledger;
 mod one_line;
 mod trail;
 mod watched_files;

@@ -13,7 +13,7 @@ use weir_store::disk::DiskStoreStatus;
 use weir_upstream::Upstream;
 
 use crate::local_status::LocalStatus;
-use crate::view::{CacheMetrics, CacheStatus, View, Views};
+use weir_view::{CacheMetrics, CacheStatus, View, Views};
 
 /// The watch caches, as the admin port reads them.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! What a reload did to one filter, for the history of reloads: its version, its module, and the keys of its configuration that
 //! differ. Values of settings are never part of it: they may be secret, and long.
 //!
-//! Bounded: a version has at most [`MAX_VERSION`] bytes, and at most [`MAX_SETTINGS`] settings are named.
+//! Bounded: a version has about [`MAX_VERSION`] bytes at most, and at most [`MAX_SETTINGS`] settings are named.
 
 use std::collections::BTreeSet;
 

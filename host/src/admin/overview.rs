@@ -17,7 +17,7 @@ use super::port::{AdminParts, Shared};
 use super::verdict::Verdict;
 use crate::client_table::ClientStatus;
 use crate::proxy::FailureStatus;
-use crate::view::CacheStatus;
+use weir_view::CacheStatus;
 
 /// The most items of a list.
 const MAX_ITEMS: usize = 256;

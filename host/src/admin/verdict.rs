@@ -65,7 +65,7 @@ impl Verdict {
 }
 
 /// The objects of a watch cache that have no verdict.
-fn degraded(cache: &crate::view::CacheStatus) -> Option<(String, usize)> {
+fn degraded(cache: &weir_view::CacheStatus) -> Option<(String, usize)> {
     let objects = cache.views.iter().map(|(_, view)| view.degraded_objects()).sum();
     (objects > 0).then(|| (cache.collection.resource.to_string(), objects))
 }

@@ -78,16 +78,14 @@ impl Credential {
         let source = format!("the credential of {}", file.display());
         let invalid = |reason: String| CommandError::invalid(file.display(), reason);
         let loaded = ServerSource::Kubeconfig(file.clone()).load(&WatchedFiles::default()).await;
-        let AuthInfo { token, client_certificate_data, client_certificate, .. } =
+        let AuthInfo { token, impersonate, .. } =
             loaded.map_err(|error| invalid(error_report(&error)))?.config.auth_info;
-        if token.is_none() && (client_certificate_data.is_some() || client_certificate.is_some()) {
-            return Err(invalid(
-                "its user has a client certificate, which cannot be sent to the admin port: give --token-file, or --node to \
-                 explain without the daemon"
-                    .to_owned(),
-            ));
-        }
-        Ok(Self { source, token })
+        let unusable = match (&token, impersonate) {
+            (Some(_), None) => return Ok(Self { source, token }),
+            (_, Some(user)) => format!("its user acts as {user:?}, which the admin port does not know"),
+            (None, None) => "its user has no token, and the admin port takes nothing else".to_owned(),
+        };
+        Err(invalid(format!("{unusable}: give --token-file, or --node to explain without the daemon")))
     }
 
     /// The value of the header that carries the token.
@@ -134,8 +132,8 @@ impl AdminPort {
             let response = sender.send_request(request).await.map_err(|error| self.failed(error))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            let text = String::from_utf8(body.map_err(|error| self.failed(error))?.to_bytes().into())
-                .map_err(|error| self.failed(error))?;
+            let text = String::from_utf8(body.map_err(|error| self.unexpected(error))?.to_bytes().into())
+                .map_err(|error| self.unexpected(error))?;
             // Its own messages are plain text, with names from the cluster.
             let text = if status.is_success() { text } else { one_line(text.trim(), MAX_LINE) };
             Ok(Answer { status, text })
@@ -153,8 +151,12 @@ impl AdminPort {
         }
     }
 
-    /// The error of a port that does not answer as a daemon does.
-    pub(super) fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CommandError {
+    fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CommandError {
         CommandError::AdminPort { address: self.address, source: source.into() }
+    }
+
+    /// The error of a port that does not answer as a daemon does.
+    pub(super) fn unexpected(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CommandError {
+        CommandError::AdminAnswer { address: self.address, source: source.into() }
     }
 }

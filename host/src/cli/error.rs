@@ -56,12 +56,21 @@ pub enum CommandError {
     /// Filters of a configuration cannot be loaded: one line for each.
     #[error("{0}")]
     Filters(String),
-    /// The admin port of a daemon does not answer as one.
+    /// Nothing answers on the admin port of a daemon.
     #[error("no answer from the admin port {address}, is the daemon running there?")]
     AdminPort {
         /// The address of the port.
         address: SocketAddr,
         /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// What answers on the admin port is no daemon, or refuses.
+    #[error("unexpected answer from the admin port {address}, is Weir running there?")]
+    AdminAnswer {
+        /// The address of the port.
+        address: SocketAddr,
+        /// What is wrong with the answer.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -85,7 +85,7 @@ async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Res
 async fn read(admin: &AdminPort, path: &str) -> Result<Value, CommandError> {
     let answer = admin.get(path).await?;
     match answer.status {
-        status if status.is_success() => serde_json::from_str(&answer.text).map_err(|error| admin.failed(error)),
+        status if status.is_success() => serde_json::from_str(&answer.text).map_err(|error| admin.unexpected(error)),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             let reason = format!("{} (asked with {})", answer.text, admin.asked_with());
             Err(CommandError::invalid(path_of(path), reason))

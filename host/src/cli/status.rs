@@ -19,9 +19,9 @@ pub fn status(flags: &StatusFlags) -> Result<bool, CommandError> {
     let admin = AdminPort::new(flags.admin, Credential::uid());
     let answer = block_on(admin.get("/status"))?;
     if answer.status != StatusCode::OK {
-        return Err(admin.failed(format!("{}: {}", answer.status, answer.text)));
+        return Err(admin.unexpected(format!("{}: {}", answer.status, answer.text)));
     }
-    let status: Value = serde_json::from_str(&answer.text).map_err(|error| admin.failed(error))?;
+    let status: Value = serde_json::from_str(&answer.text).map_err(|error| admin.unexpected(error))?;
     match flags.output {
         OutputFormat::Json => print_line!("{}", answer.text.trim_end()),
         OutputFormat::Text => print_line!("{}", summary(&status).trim_end()),

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use weir_kube::node_name;
 
-use super::cached_resources::CachedResources;
 use super::check::CacheCheck;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
@@ -20,6 +19,7 @@ use super::upstream;
 use weir_runtime::Endpoint;
 use weir_spec::{duration, quantity};
 use weir_upstream::{ServerMode, ServerSource};
+use weir_view::CachedResources;
 
 /// A validated `weir serve`.
 #[derive(Debug, Clone)]

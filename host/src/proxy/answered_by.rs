@@ -7,7 +7,7 @@ use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
 use weir_upstream::AnsweredBy;
 
 use super::Proxy;
-use crate::view::is_built_in;
+use weir_view::is_built_in;
 
 /// Subresources that a kubelet, or what it runs, answers through the API server.
 const PASSED_ON: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use weir_kube::{Credential, CredentialError, Token, node_of_user};
 use weir_upstream::Identity;
 
-use super::headers::credential_headers;
+use weir_wire::headers::credential_headers;
 
 /// The prefix of the WebSocket sub-protocol in which a browser sends a bearer token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";

@@ -4,7 +4,7 @@ use weir_upstream::Identity;
 
 use super::Proxy;
 use super::credential::Caller;
-use crate::ledger::Owner;
+use weir_process::ledger::Owner;
 
 impl Proxy {
     /// The owner, after asking the API server for it unless it is known. Cancel-safe.

@@ -12,16 +12,16 @@ use weir_document::{TypeMeta, json};
 use tower::BoxError;
 
 use super::body::{AbortError, ResponseBody, full};
-use super::headers::NotHopByHop;
 use super::server::head_guard::HeadError;
 use super::websocket::handshake::HandshakeError;
-use crate::ledger::OverShare;
 use crate::outage::Outage;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{OptionsError, OptionsErrorKind, RequestInfoError, Verb};
+use weir_process::ledger::OverShare;
 use weir_runtime::Failure;
 use weir_upstream::{RelayError, ResponseBodyError, UpstreamError, error_report};
+use weir_wire::headers::NotHopByHop;
 
 /// An error that the client receives as a Kubernetes `Status`, like `StatusError` in apimachinery.
 #[derive(Debug, thiserror::Error)]

@@ -13,9 +13,9 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use self::remembered::RememberedRead;
+use super::Proxy;
 use super::body::{Meter, ResponseBody, guarded};
 use super::credential::Caller;
-use super::headers::FromUpstream;
 use super::identity::outcome::Outcome;
 use super::in_flight::{Kind, RequestInFlight};
 use super::metrics::handler_of;
@@ -32,9 +32,9 @@ use super::route::{Filtering, Route};
 use super::server::listener::Peer;
 use super::websocket::WebSocketWatch;
 use super::websocket::handshake::Handshake;
-use super::{Proxy, headers};
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, VerbClass, client_component};
 use weir_upstream::RequestBody;
+use weir_wire::headers::{self, FromUpstream};
 
 /// How long a response waits for the answer whose credential its request has. Both are asked for at the same time.
 const KNOWN: Duration = Duration::from_secs(1);

@@ -34,11 +34,11 @@ use weir_apiserver::ApiServer;
 
 use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
-use crate::ledger::Ledger;
 use crate::outage::Outage;
-use crate::view::CacheMetrics;
+use weir_process::ledger::Ledger;
 use weir_runtime::{FilterSet, Serving, ServingSender};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
+use weir_view::CacheMetrics;
 
 use self::script::Script;
 

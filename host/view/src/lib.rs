@@ -1,30 +1,47 @@
-//! How filtered watches are served, as a state machine: events of a store, outcomes, changes and requests in, events out. No
-//! tasks, no locks, no clock: what is around it has them.
+//! Views: a store seen through one chain.
 //!
-//! A [`ViewCore`] is what one chain shows of a store, and the history of it. A *change* is a moment from which outcomes may
-//! differ without a version: another chain, another looked-up value, the start of the process. The view filters everything
-//! again and takes the change. [`Stamps`] hold up to which version clients may have the former outcomes. A [`ViewWatch`] sends a
-//! client that continues from a version the events after it, or, where the version is not above the stamp, the present state.
-//! Nothing is remembered of a client.
+//! A [`View`] keeps, per object, nothing but the chain's outcome. When an object changes upstream, the view filters that
+//! object. When the chain's version moves, because the filter set or a looked-up value changed, the view filters all
+//! objects again and compares the outcomes. Both yield [events](machine::Event), so that watchers get exactly the
+//! difference and never have to list again. Which events a watch gets, [`machine`] decides, without tasks, locks and a clock: around
+//! it are its tasks, its lock and its bytes.
 //!
 //! ```text
-//! watch ─► present ─► version_order ─► event
-//!   ├────────┼──► core ─────────────────┤     stamps
-//!   └────────┴──► frame ────────────────┘
+//! ResourceStore ─► View (store × chain) ─► events ─► cached list and watch responses (the daemon's proxy)
 //! ```
+//!
+//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object` ─► `machine`.
+//! `scope` and `api_services` decide for `registry` which views there may be.
+//! `watch_memory` bounds the histories. [`ChainStamps`] has the stamps that all views and the streams from the API server share.
 
-mod core;
+mod api_services;
+mod cached_resources;
+mod chain_stamps;
 mod event;
-mod frame;
-mod present;
-mod stamps;
-#[cfg(test)]
-mod tests;
-mod version_order;
-mod watch;
+pub mod machine;
+mod metrics;
+mod object;
+mod permit;
+mod refresh;
+mod registry;
+mod request_selector;
+mod scope;
+mod state;
+mod status;
+mod watch_memory;
+mod watchers;
 
-pub use self::core::{Changed, Events, ViewCore};
-pub use self::event::{Cause, Event, Object, Selector};
-pub use self::frame::Frame;
-pub use self::stamps::Stamps;
-pub use self::watch::{Begin, ViewWatch};
+pub use self::api_services::is_built_in;
+pub use self::cached_resources::CachedResources;
+pub use self::chain_stamps::ChainStamps;
+pub use self::event::{EncodedAs, WatchSelector, converted, encode, frame, list_item};
+pub use self::metrics::CacheMetrics;
+pub use self::object::{ViewObject, ViewOutcome};
+pub use self::permit::Permit;
+pub use self::registry::{Opener, Shown};
+pub use self::registry::{Views, ViewsConfig};
+pub use self::request_selector::RequestSelector;
+pub use self::scope::shared_resources;
+pub use self::state::{View, ViewSnapshot};
+pub use self::status::CacheStatus;
+pub use self::watchers::OpenWatch;

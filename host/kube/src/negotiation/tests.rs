@@ -142,6 +142,8 @@ fn what_the_api_server_refuses_is_not_served() {
         (metadata("PartialObjectMetadata") + ",application/json", false, true),
         (metadata("Nothing") + ",application/json", true, true),
         (metadata("Nothing"), false, false),
+        (metadata("Table"), true, true),
+        ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io".to_owned(), false, false),
     ] {
         let found = [Verb::List, Verb::Get].map(|verb| is_served(&accept, true, verb));
         assert_eq!(found, [list, get], "{accept}");

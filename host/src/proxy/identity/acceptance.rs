@@ -19,9 +19,9 @@ use tokio::time::{Instant, timeout};
 use weir_upstream::Identity;
 
 use super::self_review::{Answer, ask};
-use crate::ledger::Owner;
 use crate::proxy::Proxy;
 use crate::proxy::credential::{Account, Caller, IssuedToken, hash_of, issued_claims, token_hash};
+use weir_process::ledger::Owner;
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authentication.k8s.io/v1/selfsubjectreviews");
 /// The group of all users that the API server has authenticated.

@@ -17,8 +17,8 @@ use moka::future::Cache;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
 
-use crate::ledger::Owner;
 use crate::outage::Outage;
+use weir_process::ledger::Owner;
 
 /// The most rows in memory. Those on disk are read again.
 const CAPACITY: u64 = 16 << 10;

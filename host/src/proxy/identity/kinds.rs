@@ -17,7 +17,7 @@ use weir_upstream::Delegation;
 
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
-use crate::view::Opener;
+use weir_view::Opener;
 
 /// The most reviews of one user in an [`HOUR`].
 const REVIEWS: usize = 240;

@@ -108,7 +108,7 @@ impl Proxy {
             }
             return;
         }
-        let is_cached = |views: &Arc<crate::view::Views>| {
+        let is_cached = |views: &Arc<weir_view::Views>| {
             request.resource().is_some_and(|asked| asked.subresource.is_none() && views.serve(component, asked))
         };
         let is_noted = is_read && self.views.as_ref().is_some_and(is_cached);

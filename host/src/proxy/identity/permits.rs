@@ -6,7 +6,7 @@ use weir_store::StoreReader;
 use crate::proxy::Proxy;
 use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
-use crate::view::Permit;
+use weir_view::Permit;
 
 impl Proxy {
     /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. A client

@@ -3,7 +3,7 @@
 //!
 //! A key names everything that a response depends on, the credential of its client included, as a hash. So only the client
 //! that fetched a response gets it again. Confidential responses are encrypted on disk, and not stored there without a key.
-//! Bounds: [`MAX_RESPONSE`] each, and in memory the share of the owner, see `src/ledger.rs`, copies of responses on their way
+//! Bounds: [`MAX_RESPONSE`] each, and in memory the share of the owner, see `process/src/ledger.rs`, copies of responses on their way
 //! included. The cache on disk bounds its values itself.
 
 mod recorder;
@@ -20,8 +20,8 @@ use weir_store::disk::{CachedValue, DiskCache};
 
 use self::table::AnswerTable;
 use super::cached::OFFLINE;
-use crate::ledger::{Ledger, Owner};
 use crate::proxy::body::{ResponseBody, full};
+use weir_process::ledger::{Ledger, Owner};
 use weir_upstream::clock;
 
 /// The largest response that is remembered. The OpenAPI document of all built-in groups has about 5 MiB.

@@ -37,10 +37,10 @@ use super::read::negotiate;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, guarded};
 use crate::proxy::credential::Caller;
-use crate::proxy::headers;
 use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
-use crate::view::{Permit, RequestSelector, View};
+use weir_view::{Permit, RequestSelector, View};
+use weir_wire::headers;
 
 /// The warning on every answer that may be stale.
 pub(super) const OFFLINE: HeaderValue =

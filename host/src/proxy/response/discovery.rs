@@ -15,10 +15,10 @@ use weir_upstream::{Identity, clock};
 use self::document::known_form;
 use super::answer_memory::{Answer, AnswerKey, AnswerMemory, KEEP, WRITE_INTERVAL};
 use super::object_memory::decoded;
-use crate::ledger::Owner;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::{Caller, has_credential};
-use crate::proxy::headers::accepts_gzip;
+use weir_process::ledger::Owner;
+use weir_wire::headers::accepts_gzip;
 
 /// All resources in one document, as kubectl asks for them first.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -16,12 +16,12 @@ use super::list_version::ListVersion;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, empty};
 use crate::proxy::credential::Caller;
-use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::listener::Peer;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::ChainVersion;
 use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, UpstreamBody};
+use weir_wire::headers;
 
 /// The buffer of an upgraded stream, for each direction.
 const COPY: usize = 32 << 10;

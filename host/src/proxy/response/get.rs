@@ -8,7 +8,6 @@ use http_body::Body as _;
 
 use super::object_memory::ObjectRead;
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
-use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{ResponseBody, empty, full};
 use crate::proxy::respond::StatusError;
@@ -16,6 +15,7 @@ use crate::proxy::route::Filtering;
 use weir_kube::{MediaType, ResourceRequest, Transform};
 use weir_runtime::Outcome;
 use weir_upstream::error_report;
+use weir_wire::object::EncodedObject;
 
 /// The largest object. etcd stores at most 1.5 MiB, but aggregated APIs can have larger objects.
 pub(in crate::proxy) const LIMIT: usize = 32 << 20;

@@ -8,8 +8,8 @@ use http::{HeaderMap, header};
 use weir_kube::{Encoding, ResourceRequest};
 use weir_upstream::Gunzip;
 
-use crate::codec::ObjectType;
-use crate::codec::list::ListDecoder;
+use weir_wire::ObjectType;
+use weir_wire::list::ListDecoder;
 
 /// How far into a list its version is looked for.
 const MAX_HEAD: usize = 4 << 10;

@@ -2,7 +2,7 @@
 //!
 //! An object is kept as the API server sent it, by credential, path and encoding, and passes the chain when it is replayed.
 //! Only its presence is remembered: without an API server, no get is answered by 404 from here. Objects that change all the
-//! time (leases, events, metrics) and answers to reviews are not kept. `src/view/registry.rs` decides of which clients and
+//! time (leases, events, metrics) and answers to reviews are not kept. `view/src/registry.rs` decides of which clients and
 //! resources objects are kept: Secrets are kept for kubelet.
 
 use std::io::Read as _;
@@ -20,14 +20,14 @@ use weir_upstream::{Identity, error_report};
 use super::answer_memory::{Answer, AnswerKey, KEEP, WRITE_INTERVAL};
 use super::get;
 use super::read::{ReadRequest, negotiate};
-use crate::codec::ObjectType;
-use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::{Caller, hash_part, hash_text};
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
 use weir_upstream::clock;
+use weir_wire::ObjectType;
+use weir_wire::object::EncodedObject;
 
 /// The groups of resources that are not kept.
 const GROUPS: [&str; 6] = [

@@ -6,11 +6,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 
 use super::{forward, get};
-use crate::codec::ObjectType;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::Caller;
-use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
 use tokio::time::timeout;
@@ -18,6 +16,8 @@ use weir_document::Document;
 use weir_document::protobuf::kind_of;
 use weir_kube::{Accepted, Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
 use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamBody, no_request_body};
+use weir_wire::ObjectType;
+use weir_wire::headers;
 
 /// The longest time that a read waits for a stamp. Without one its client gets again what it holds.
 const FIND_STAMP: Duration = Duration::from_secs(2);

@@ -11,10 +11,10 @@ use weir_store::StoreReader;
 use weir_upstream::{Identity, RequestBody};
 
 use super::get::LIMIT;
-use crate::codec::object::body_document;
 use crate::proxy::Proxy;
 use crate::proxy::body::{ResponseBody, full};
 use crate::proxy::respond::StatusError;
+use weir_wire::object::body_document;
 
 /// The largest patch that is read. The status of a pod with a hundred containers has 100 KB.
 const MAX_PATCH: u64 = 256 << 10;

@@ -19,13 +19,13 @@ use weir_upstream::{AnsweredBy, Purpose, RequestBody, RequestHead, clock};
 use super::answer_memory::{Answer, AnswerKey};
 use super::forward::{self, ForwardRequest};
 use super::get::LIMIT;
-use crate::codec::object::body_document;
-use crate::ledger::Owner;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::credential::{Caller, IssuedToken, hash_part, hash_text};
-use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
+use weir_process::ledger::Owner;
+use weir_wire::headers;
+use weir_wire::object::body_document;
 
 /// The largest request that is read before it is sent.
 const MAX_REQUEST: u64 = 64 << 10;

@@ -21,17 +21,17 @@ use weir_document::json::{self, Joiner, ListSplitter, Piece};
 use super::forward;
 use super::get::LIMIT;
 use super::read::{ObjectsResponse, ReadParts, ReadRequest, ReadResponse, negotiate, path_with_objects};
-use crate::codec::ObjectType;
-use crate::codec::object::EncodedObject;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::credential::Caller;
-use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
-use weir_kube::{Accepted, Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
+use weir_wire::ObjectType;
+use weir_wire::headers;
+use weir_wire::object::EncodedObject;
 
 /// The response to a successful write whose own response cannot be filtered.
 const SUCCESS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;
@@ -80,9 +80,12 @@ impl WriteRequest {
         {
             return Ok(response);
         }
-        let media_type = self.media_type(&parts.headers);
+        let (media_type, is_served) = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.caller.identity());
-        parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
+        // What the API server refuses, it refuses before it writes.
+        if is_served {
+            parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
+        }
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let (path, answered_by) = (
@@ -209,14 +212,16 @@ impl WriteRequest {
     }
 
     /// Negotiates the form of the response. Not a Table, unless the client accepts nothing else: its cells may contain what
-    /// filters hide, and a write cannot be repeated in another form.
-    fn media_type(&self, headers: &HeaderMap) -> MediaType {
-        let Accepted { media_type, only_tables, .. } = negotiate(headers, &self.resource, &self.parsed.query);
-        match (media_type.transform, self.resource.verb) {
+    /// filters hide, and a write cannot be repeated in another form. Whether the API server has a form that the client accepts is
+    /// the second value.
+    fn media_type(&self, headers: &HeaderMap) -> (MediaType, bool) {
+        let accepted = negotiate(headers, &self.resource, &self.parsed.query);
+        let media_type = match (accepted.media_type.transform, self.resource.verb) {
             (_, Verb::DeleteCollection) => MediaType::JSON,
-            (Transform::Table(..), _) if !only_tables => MediaType::JSON,
-            _ => media_type,
-        }
+            (Transform::Table(..), _) if !accepted.only_tables => MediaType::JSON,
+            _ => accepted.media_type,
+        };
+        (media_type, accepted.is_served)
     }
 
     /// Filters the response to the write. Returns the first failure of a filter, whose object then has the edits before it.

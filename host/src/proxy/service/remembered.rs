@@ -12,9 +12,9 @@ use super::KNOWN;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::credential::Caller;
-use crate::proxy::headers::FromUpstream;
 use crate::proxy::response::discovery::{DiscoveryClient, DiscoveryRead};
 use crate::proxy::response::object_memory::{ObjectRead, decoded};
+use weir_wire::headers::FromUpstream;
 
 /// A read whose response is remembered for the time without an API server.
 pub(super) enum RememberedRead {

@@ -8,8 +8,8 @@ use weir_runtime::Outcome;
 use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
 
 use super::*;
-use crate::config::CachedResources;
-use crate::view::{Views, ViewsConfig, shared_resources};
+use weir_view::CachedResources;
+use weir_view::{Views, ViewsConfig, shared_resources};
 
 mod jumps;
 mod last_good_outcome;

@@ -191,20 +191,22 @@ async fn a_version_after_the_last_filter_left_is_forwarded() {
 }
 
 #[tokio::test]
-async fn a_write_of_a_client_that_accepts_only_tables_gets_what_the_api_server_says() {
+async fn a_write_of_a_client_that_accepts_one_unusual_form_gets_what_the_api_server_says() {
     const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let (fixture, _script) = filtered().await;
     fixture.server.on_request(|request| {
         let accept = request.headers.get("accept").and_then(|value| value.to_str().ok());
         let refused = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 406});
-        match accept == Some(TABLE) {
+        match matches!(accept, Some(TABLE | "text/html")) {
             true => weir_apiserver::Action::json(406, refused.to_string()),
             false => weir_apiserver::Action::Serve,
         }
     });
-    let headers = [("content-type", "application/json"), ("accept", TABLE)];
-    let (status, _) = fixture.send_write("POST", SERVICES, &headers, &service("b", "")).await;
-    assert_eq!(status, StatusCode::NOT_ACCEPTABLE);
+    for accept in [TABLE, "text/html"] {
+        let headers = [("content-type", "application/json"), ("accept", accept)];
+        let (status, _) = fixture.send_write("POST", SERVICES, &headers, &service("b", "")).await;
+        assert_eq!(status, StatusCode::NOT_ACCEPTABLE, "{accept}");
+    }
     let either = format!("{TABLE},application/json");
     let headers = [("content-type", "application/json"), ("accept", &either)];
     let (status, created) = fixture.send_write("POST", SERVICES, &headers, &service("b", "")).await;

@@ -140,7 +140,7 @@ mod tests {
         let mut request = request("/api/v1/pods?watch=1", pairs);
         let parsed = RequestInfo::parse(request.method(), request.uri()).unwrap();
         let handshake = Handshake::of(&request, &parsed).unwrap();
-        crate::proxy::headers::take_hop_by_hop(request.headers_mut()).unwrap();
+        weir_wire::headers::take_hop_by_hop(request.headers_mut()).unwrap();
         let accepted = handshake.accept(request.headers_mut())?;
         Ok((accepted, std::mem::take(request.headers_mut())))
     }

@@ -12,8 +12,8 @@ use http_body_util::BodyExt as _;
 
 use super::table::AnswerTable;
 use super::{Answer, AnswerKey, AnswerMemory, MAX_RESPONSE};
-use crate::ledger::{Charge, Use};
 use crate::proxy::body::{AbortError, ResponseBody};
+use weir_process::ledger::{Charge, Use};
 
 impl AnswerMemory {
     /// Remembers a successful response once its client has received it completely. `prepare` returns the form in which it
@@ -134,8 +134,8 @@ mod tests {
     use weir_upstream::clock;
 
     use super::*;
-    use crate::ledger::{Ledger, Owner};
     use crate::proxy::body::full;
+    use weir_process::ledger::{Ledger, Owner};
 
     #[tokio::test]
     async fn a_response_is_remembered_when_it_was_received_completely() {

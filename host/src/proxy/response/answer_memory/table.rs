@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use weir_upstream::clock;
 
 use super::Recent;
-use crate::ledger::{Charge, Ledger, OverShare, Owner, Use};
+use weir_process::ledger::{Charge, Ledger, OverShare, Owner, Use};
 
 /// What an entry takes beside its name and its body.
 const ENTRY: usize = 1 << 10;

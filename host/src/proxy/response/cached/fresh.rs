@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::start::Start;
 use crate::proxy::respond::StatusError;
-use crate::view::View;
+use weir_view::View;
 
 /// How long a read waits for a version that the view has not reached; as kube-apiserver.
 pub(super) const FRESH: Duration = Duration::from_secs(3);

@@ -9,7 +9,7 @@ use super::table::table;
 use super::{CachedRead, head};
 use crate::proxy::body::{ResponseBody, full};
 use crate::proxy::respond::StatusError;
-use crate::view::{View, converted};
+use weir_view::{View, converted};
 
 /// Answers a get; `None` if the view does not know whether the object exists.
 pub(super) fn get(read: &CachedRead, view: &View) -> Option<Result<Response<ResponseBody>, StatusError>> {

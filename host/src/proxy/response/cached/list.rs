@@ -19,7 +19,7 @@ use super::{CachedRead, Start, head};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody, full};
 use crate::proxy::respond::StatusError;
-use crate::view::{View, ViewSnapshot};
+use weir_view::{View, ViewSnapshot};
 
 /// Answers a list.
 ///

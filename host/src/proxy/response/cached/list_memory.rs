@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use weir_kube::Encoding;
 
 use crate::proxy::response::memory_budget::MemoryLease;
-use crate::view::{RequestSelector, View, ViewSnapshot};
+use weir_view::{RequestSelector, View, ViewSnapshot};
 
 /// How long a list is kept after its last use.
 const KEPT: Duration = Duration::from_secs(60);

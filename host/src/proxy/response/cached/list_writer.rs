@@ -12,9 +12,9 @@ use weir_kube::{Encoding, Transform};
 use weir_store::cache::ObjectFormat;
 
 use super::list_memory::{EncodedList, ListKey, ListMemory, Segment, begins_segment};
-use crate::codec::object::partial_list;
 use crate::proxy::response::memory_budget::MemoryLease;
-use crate::view::{self, ViewSnapshot};
+use weir_view::ViewSnapshot;
+use weir_wire::object::partial_list;
 
 /// The size of a chunk of output.
 const CHUNK: usize = 128 << 10;
@@ -185,7 +185,7 @@ impl ListWriter {
                 if self.transform != Transform::None {
                     let objects = std::mem::take(&mut self.objects);
                     for bytes in objects {
-                        let item = view::list_item(&self.format, bytes, self.encoding, self.transform)?;
+                        let item = weir_view::list_item(&self.format, bytes, self.encoding, self.transform)?;
                         self.objects.push_back(item);
                     }
                     self.transform = Transform::None;
@@ -216,7 +216,7 @@ impl ListWriter {
                 if comma {
                     out.push(b',');
                 }
-                let item = view::list_item(&self.format, object.clone(), self.encoding, self.transform)?;
+                let item = weir_view::list_item(&self.format, object.clone(), self.encoding, self.transform)?;
                 out.extend_from_slice(&item);
             }
             Encoding::Protobuf => {

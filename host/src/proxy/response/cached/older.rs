@@ -10,13 +10,13 @@ use weir_runtime::{ChainVersion, Outcome};
 use weir_upstream::{DecodedBody, Purpose, RequestHead, error_report, no_request_body};
 
 use super::CacheableRequest;
-use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
-use crate::codec::{CodecError, ObjectType};
 use crate::proxy::Proxy;
-use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
-use crate::view::View;
+use weir_view::View;
+use weir_wire::headers;
+use weir_wire::watch::{WatchDecoder, WatchEncoder, WatchEvent};
+use weir_wire::{CodecError, ObjectType};
 
 /// The largest event.
 const MAX_EVENT: usize = 32 << 20;

@@ -29,7 +29,7 @@ use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
 use crate::proxy::server::client_certificate::Subject;
 use crate::proxy::server::listener::Peer;
-use crate::view::{RequestSelector, View};
+use weir_view::{RequestSelector, View};
 
 /// How much of a file is read at once.
 const CHUNK: usize = 64 << 10;

@@ -7,10 +7,10 @@ use weir_kube::{RequestInfo, Verb};
 use weir_store::StoreReader;
 
 use super::CacheableRequest;
-use crate::ledger::{Charge, OverShare, Owner, Use};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
-use crate::view::{Opener, Permit, View, Views};
+use weir_process::ledger::{Charge, OverShare, Owner, Use};
+use weir_view::{Opener, Permit, View, Views};
 
 /// What an open watch costs beside the names in its request: its task, its buffers, its stream.
 const WATCH: u64 = 16 << 10;

@@ -12,8 +12,8 @@ use weir_kube::{Encoding, IncludeObject, MetaVersion, Transform};
 use weir_store::cache::ObjectFormat;
 
 use crate::proxy::respond::StatusError;
-use crate::view::converted;
 use weir_upstream::clock;
+use weir_view::converted;
 
 /// What the cells need of an object.
 #[derive(Deserialize)]

@@ -20,7 +20,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Sleep};
 use weir_kube::Verb;
 use weir_store::cache::ObjectFormat;
-use weir_view::{Begin, Frame as WatchFrame, ViewWatch};
+use weir_view::machine::{Begin, Frame as WatchFrame, ViewWatch};
 
 use super::older::{OlderBatch, OlderEvents};
 use super::{CacheableRequest, CachedRead, Start, head};
@@ -28,7 +28,7 @@ use crate::config::ResendMode;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
 use crate::proxy::respond::StatusError;
-use crate::view::{OpenWatch, View, ViewObject, WatchSelector};
+use weir_view::{OpenWatch, View, ViewObject, WatchSelector};
 
 /// The most objects or events of the view that are looked at at once.
 const BATCH: usize = 64;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use weir_document::json::EventType;
 use weir_document::{Error, TypeMeta};
 use weir_kube::Transform;
-use weir_view::{Event, Frame};
+use weir_view::machine::{Event, Frame};
 
 use super::bookmark::bookmark;
 use super::watch::{CachedWatch, Phase};
-use crate::codec::object::partial;
 use crate::config::ResendMode;
 use crate::proxy::respond::StatusError;
-use crate::view::{EncodedAs, ViewObject, encode};
+use weir_view::{EncodedAs, ViewObject, encode};
+use weir_wire::object::partial;
 
 type SharedEvent = Option<Arc<Event<ViewObject>>>;
 

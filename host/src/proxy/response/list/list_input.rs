@@ -5,11 +5,11 @@ use weir_kube::Encoding;
 use weir_runtime::Failure;
 use weir_upstream::{DecodedBody, error_report};
 
-use crate::codec::CodecError;
-use crate::codec::list::{ListDecoder, ListPiece};
 use crate::proxy::body::AbortError;
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
+use weir_wire::CodecError;
+use weir_wire::list::{ListDecoder, ListPiece};
 
 /// The largest item.
 const ITEM: usize = 32 << 20;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::list_input::{ListError, ListInput};
-use crate::codec::EncodeError;
-use crate::codec::list::{ItemBatch, ListEncoder, ListPiece};
 use crate::proxy::Proxy;
 use crate::proxy::body::AbortError;
 use crate::proxy::response::read::ReadRequest;
 use weir_kube::Encoding;
 use weir_upstream::DecodedBody;
+use weir_wire::EncodeError;
+use weir_wire::list::{ItemBatch, ListEncoder, ListPiece};
 
 /// A list in progress.
 pub(super) struct ListResponse {

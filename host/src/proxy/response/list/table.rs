@@ -9,13 +9,13 @@ use bytes::Bytes;
 
 use super::HeldList;
 use super::list_input::ListError;
-use crate::codec::table_list::TableListCodec;
-use crate::codec::{CodecError, EncodeError};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
 use weir_kube::Transform;
 use weir_upstream::DecodedBody;
+use weir_wire::table_list::TableListCodec;
+use weir_wire::{CodecError, EncodeError};
 
 /// Reads and filters a Table. Returns none if the list must be requested as plain JSON instead: the budget has no room,
 /// or the API server sent no Table of this resource, or no objects in it.

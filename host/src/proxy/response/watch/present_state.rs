@@ -15,16 +15,16 @@ use weir_store::cache::ObjectFormat;
 use weir_upstream::error_report;
 
 use super::hidden_keys::HiddenKeys;
-use crate::codec::CodecError;
-use crate::codec::list::{ItemBatch, ListPiece};
-use crate::codec::object::partial;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::cached::bookmark::bookmark;
 use crate::proxy::response::list::list_input::ListInput;
 use crate::proxy::response::read::{ObjectsResponse, ReadRequest, ReadResponse};
-use crate::view::frame;
+use weir_view::frame;
+use weir_wire::CodecError;
+use weir_wire::list::{ItemBatch, ListPiece};
+use weir_wire::object::partial;
 
 /// A list of the API server that becomes the first events of a watch.
 pub(super) struct PresentState {

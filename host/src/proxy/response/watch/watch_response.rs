@@ -19,14 +19,14 @@ use super::hidden_keys::HiddenKeys;
 use super::present_state::PresentState;
 use super::transitions::{EventAction, Transitions};
 use super::watch_end::{WatchEnd, looked_up, watch_end};
-use crate::codec::CodecError;
-use crate::codec::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::ReadRequest;
 use weir_kube::Encoding;
 use weir_runtime::Outcome;
 use weir_upstream::{DecodedBody, ResponseBodyError, error_report};
+use weir_wire::CodecError;
+use weir_wire::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 
 /// The largest event.
 const FRAME: usize = 32 << 20;

@@ -6,8 +6,8 @@ use weir_kube::RequestInfo;
 use weir_store::StoreReader;
 
 use super::*;
-use crate::ledger::{Ledger, OverShare, Owner, Use};
-use crate::view::{Opener, Permit, View};
+use weir_process::ledger::{Ledger, OverShare, Owner, Use};
+use weir_view::{Opener, Permit, View};
 
 /// The names of the open views, and the number of their open watches.
 fn open(views: &Views) -> (usize, usize) {

@@ -1,0 +1,30 @@
+//! How filtered watches are served, as a state machine: events of a store, outcomes, changes and requests in, events out. No
+//! tasks, no locks, no clock: what is around it has them.
+//!
+//! A [`ViewCore`] is what one chain shows of a store, and the history of it. A *change* is a moment from which outcomes may
+//! differ without a version: another chain, another looked-up value, the start of the process. The view filters everything
+//! again and takes the change. [`Stamps`] hold up to which version clients may have the former outcomes. A [`ViewWatch`] sends a
+//! client that continues from a version the events after it, or, where the version is not above the stamp, the present state.
+//! Nothing is remembered of a client.
+//!
+//! ```text
+//! watch ─► present ─► version_order ─► event
+//!   ├────────┼──► core ─────────────────┤     stamps
+//!   └────────┴──► frame ────────────────┘
+//! ```
+
+mod core;
+mod event;
+mod frame;
+mod present;
+mod stamps;
+#[cfg(test)]
+mod tests;
+mod version_order;
+mod watch;
+
+pub use self::core::{Changed, Events, ViewCore};
+pub use self::event::{Cause, Event, Object, Selector};
+pub use self::frame::Frame;
+pub use self::stamps::Stamps;
+pub use self::watch::{Begin, ViewWatch};

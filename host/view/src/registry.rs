@@ -1,0 +1,426 @@
+//! All views of the daemon: opened by the first client, closed when unused for a while.
+
+mod open_views;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_kube::{GroupResource, KUBELET, ResourceRequest, Verb, VerbClass};
+use weir_runtime::{ChainVersion, Serving, ServingReceiver};
+use weir_store::CacheDifference;
+use weir_store::cache::Collection;
+use weir_store::disk::DiskCache;
+use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
+use weir_upstream::{Delegation, Identity, Tasks};
+
+use self::open_views::{MAX_VIEWS, OpenView, OpenViews, ViewKey};
+use super::api_services::ApiServices;
+use super::chain_stamps::ChainStamps;
+use super::metrics::CacheMetrics;
+use super::permit::Permit;
+use super::refresh::Refresh;
+use super::scope::{self, ScopePolicy};
+use super::state::View;
+use super::status::CacheStatus;
+use super::watch_memory::WatchMemory;
+use crate::cached_resources::CachedResources;
+use weir_process::ledger::{Ledger, OverShare, Owner};
+
+/// How often views that no client reads are looked for.
+const IDLE_CHECK: Duration = Duration::from_secs(60);
+/// How long a client may read nothing after its position has left the history. At most twice as long.
+const STUCK: Duration = Duration::from_secs(1);
+
+/// The settings of the views.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "kube's client has none")]
+pub struct ViewsConfig {
+    /// The cached resources.
+    pub resources: CachedResources,
+    /// The client components, in lower case, whose lists of Secrets are cached.
+    pub secrets_for: Vec<String>,
+    /// The stores that views show.
+    pub stores: ResourceStores,
+    /// Asks which API groups the API server itself serves.
+    pub client: kube::Client,
+    /// Counts what views send.
+    pub metrics: Arc<CacheMetrics>,
+    /// The bytes that are held for each owner.
+    pub ledger: Ledger,
+    /// The most bytes that all histories together keep alive, and with them what watches have yet to send.
+    pub watch_memory: usize,
+}
+
+/// All views.
+pub struct Views {
+    /// The resources that are cached whatever the filters are.
+    named: HashSet<GroupResource>,
+    /// Whether a resource that a filter matches is cached, too.
+    matched: bool,
+    secrets_for: Vec<String>,
+    stores: ResourceStores,
+    api_services: Arc<ApiServices>,
+    metrics: Arc<CacheMetrics>,
+    watch_memory: WatchMemory,
+    chain_stamps: Arc<ChainStamps>,
+    ledger: Ledger,
+    serving: ServingReceiver,
+    tasks: Tasks,
+    open: Mutex<OpenViews>,
+}
+
+/// The client for which a view is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opener<'a> {
+    /// Whose share it counts in.
+    pub owner: &'a Owner,
+    /// Whether a view and its store may be opened. Else only an open one is returned.
+    pub opens: bool,
+}
+
+/// Whose view shows an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// That of the component that was asked for.
+    ToThisComponent,
+    /// That of another one.
+    ToOthers,
+}
+
+impl Views {
+    /// Creates an empty set of views. They start when the first filter set is active.
+    #[must_use]
+    pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
+        let ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory, ledger } = config;
+        let views = Arc::new(Self {
+            named: resources.named().into_iter().collect(),
+            matched: resources == CachedResources::Default,
+            secrets_for,
+            api_services: ApiServices::new(client, stores.disk(), tasks.clone()),
+            stores,
+            metrics,
+            watch_memory: WatchMemory::new(watch_memory),
+            chain_stamps: Arc::default(),
+            ledger,
+            serving,
+            tasks,
+            open: Mutex::default(),
+        });
+        views.tasks.spawn_until_stop(limit_watches(Arc::downgrade(&views)));
+        views
+    }
+
+    /// Whether views serve a client's reads of a resource.
+    pub fn serve(&self, component: &str, request: &ResourceRequest) -> bool {
+        self.named.contains(&request.resource) || (self.matched && self.is_matched(component, request))
+    }
+
+    /// Whether a filter matches a resource whose reads do not depend on the user, and that is worth a watch.
+    fn is_matched(&self, component: &str, request: &ResourceRequest) -> bool {
+        let GroupResource { resource, group } = &request.resource;
+        // Nothing reads events and leases so often that a watch pays. Component statuses are the one kind that the API server
+        // itself lists but does not watch.
+        if matches!(resource.as_str(), "events" | "leases" | "componentstatuses") {
+            return false;
+        }
+        let is_filtered = match &*self.serving.borrow() {
+            Serving::Live(set) => set.chain(component, &request.resource, VerbClass::Read).is_some(),
+            Serving::Unknown | Serving::Pending(_) => false,
+        };
+        is_filtered && self.api_services.is_local(group, &request.version)
+    }
+
+    /// Whether the API server itself is known to serve a group, and no aggregated API server.
+    pub fn is_known_local(&self, group: &str, version: &str) -> bool {
+        self.api_services.is_known_local(group, version)
+    }
+
+    /// The same of a resource that views serve, when the API server has said so.
+    pub async fn is_found_local(&self, request: &ResourceRequest) -> bool {
+        self.api_services.is_found_local(&request.resource.group, &request.version).await
+    }
+
+    /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. Clients
+    /// need permission for what they did not read themselves. `owner` returns the owner of the client's own credential.
+    pub fn reader(
+        &self,
+        identity: Identity,
+        headers: &HeaderMap,
+        component: &str,
+        request: &ResourceRequest,
+        owner: impl FnOnce() -> Option<Arc<str>>,
+    ) -> Option<StoreReader> {
+        if request.subresource.is_some() || !self.serve(component, request) {
+            return None;
+        }
+        scope::reader(identity, headers, request, self.keep_secrets_for(component), owner)
+            .filter(|reader| self.stores.can_read_as(reader))
+    }
+
+    fn keep_secrets_for(&self, component: &str) -> bool {
+        self.secrets_for.iter().any(|name| name.eq_ignore_ascii_case(component))
+    }
+
+    /// Whether the answer to a get is kept for the time without an API server: what a node reads to start, and the cached
+    /// resources. Secrets are kept for kubelet with the rights of a node, and for the components that may keep them.
+    pub fn may_remember(
+        &self,
+        identity: Identity,
+        headers: &HeaderMap,
+        component: &str,
+        request: &ResourceRequest,
+    ) -> bool {
+        let (is_node, is_kubelet) = (scope::is_node(identity, headers), component.eq_ignore_ascii_case(KUBELET));
+        match scope::is_confidential(&request.resource) {
+            true => (is_node && is_kubelet) || self.keep_secrets_for(component),
+            false => is_node || is_kubelet || self.serve(component, request),
+        }
+    }
+
+    /// Delegates the credential of a client's request to the stores that are read with it. `None` for other readers of stores.
+    pub fn delegate(&self, reader: &StoreReader, authorization: &HeaderValue) -> Option<Delegation> {
+        self.stores.delegate(reader, authorization.clone())
+    }
+
+    /// The resources that are cached whatever the filters are.
+    pub fn named_resources(&self) -> Vec<GroupResource> {
+        let mut named: Vec<_> = self.named.iter().cloned().collect();
+        named.sort();
+        named
+    }
+
+    /// Returns the view that serves a read of an authorized client, and opens it if it is not; `None` if no view does.
+    ///
+    /// A get is served by the view of a collection: the whole one, or one that is open and has the object.
+    ///
+    /// # Errors
+    /// The view would exceed the share of the owner.
+    pub fn view(
+        self: &Arc<Self>,
+        component: &str,
+        permit: &Permit,
+        opener: Opener<'_>,
+    ) -> Result<Option<Arc<View>>, OverShare> {
+        let component = Some(component.to_ascii_lowercase());
+        let (reader, request) = (permit.reader(), permit.resource());
+        let Some(collection) = permit.collection().cloned() else {
+            let name = request.name.as_ref().filter(|_| request.verb == Verb::Get);
+            return Ok(name.and_then(|name| self.find(component.as_deref(), reader, request, name)));
+        };
+        self.open_view(&ViewKey { reader: reader.clone(), collection, component }, opener)
+    }
+
+    /// Whether an open view serves gets of an object while no API server can be reached.
+    pub fn hold(&self, component: &str, reader: &StoreReader, request: &ResourceRequest) -> bool {
+        let Some(name) = &request.name else { return false };
+        match ScopePolicy::of(&request.resource) {
+            ScopePolicy::Requested => {
+                let found = self.find(Some(&component.to_ascii_lowercase()), reader, request, name);
+                // One that waits for its first list has nothing to serve, and one without a delegated credential misses what
+                // has changed since.
+                found.is_some_and(|view| view.is_current())
+            }
+            ScopePolicy::Whole => {
+                let collection = Collection::whole(request);
+                let open = self.open();
+                let mut views = open.views.iter();
+                views.any(|(key, found)| key.collection == collection && found.view.reflector_state().borrow().synced)
+            }
+        }
+    }
+
+    /// Whether the API server refuses the reader of a permit any of the resource's objects that an open view shows.
+    pub fn is_refused(&self, permit: &Permit) -> bool {
+        let (reader, resource) = (permit.reader(), &permit.resource().resource);
+        let open = self.open();
+        let mut of_reader =
+            open.views.iter().filter(|(key, _)| key.reader == *reader && key.collection.resource == *resource);
+        of_reader.any(|(_, found)| found.view.is_refused())
+    }
+
+    /// Returns the view that shows an object, without opening one: that of this component, or else any that holds the object as
+    /// the API server sent it. `None`: no view holds it.
+    pub fn showing(
+        &self,
+        component: &str,
+        reader: &StoreReader,
+        request: &ResourceRequest,
+    ) -> Option<(Arc<View>, Shown)> {
+        let component = component.to_ascii_lowercase();
+        let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
+        let open = self.open();
+        let holds = |(of, found): &(&ViewKey, &OpenView)| {
+            of.reader == *reader
+                && of.collection.resource == request.resource
+                && found.view.snapshot().objects.contains_key(&key)
+        };
+        let mut own = open.views.iter().filter(|(of, _)| of.component.as_deref() == Some(&component));
+        if let Some((_, found)) = own.find(holds) {
+            return Some((found.view.clone(), Shown::ToThisComponent));
+        }
+        open.views.iter().find(holds).map(|(_, found)| (found.view.clone(), Shown::ToOthers))
+    }
+
+    /// Returns the unfiltered view of all objects of a resource, and opens it if it is not. `None`: the resource is not cached.
+    pub fn unfiltered(self: &Arc<Self>, request: &ResourceRequest) -> Option<Arc<View>> {
+        let cached = self.named.contains(&request.resource) && ScopePolicy::of(&request.resource) == ScopePolicy::Whole;
+        let collection = cached.then(|| Collection::whole(request))?;
+        // All peers share it.
+        let opener = Opener { owner: &Owner::Daemon, opens: true };
+        self.open_view(&ViewKey { reader: StoreReader::Daemon, collection, component: None }, opener).ok().flatten()
+    }
+
+    /// Finds an open view that has an object, or that knows that it does not exist.
+    fn find(
+        &self,
+        component: Option<&str>,
+        reader: &StoreReader,
+        request: &ResourceRequest,
+        name: &str,
+    ) -> Option<Arc<View>> {
+        let open = self.open();
+        let namespace = request.namespace.as_deref();
+        let same = |key: &ViewKey| {
+            key.component.as_deref() == component
+                && key.reader == *reader
+                && key.collection.resource == request.resource
+        };
+        let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
+        let key = StoreKey::new(namespace.unwrap_or_default(), name);
+        let has = views.iter().find(|view| view.snapshot().objects.contains_key(&key));
+        has.or_else(|| views.iter().find(|view| view.covers(namespace, name))).map(|view| (*view).clone())
+    }
+
+    /// Returns a view, and opens it if it is not; `None` if there are too many, or if it may not be opened.
+    fn open_view(self: &Arc<Self>, key: &ViewKey, opener: Opener<'_>) -> Result<Option<Arc<View>>, OverShare> {
+        // Clients that come at the same time get the same view.
+        let mut open = self.open();
+        open.take_over(&self.ledger, opener.owner, key);
+        if let Some(found) = open.views.get_mut(key) {
+            found.used = Instant::now();
+            return Ok(Some(found.view.clone()));
+        }
+        if !opener.opens {
+            return Ok(None);
+        }
+        let (charge, of_store) = open.charge(&self.ledger, opener.owner, key)?;
+        if !open.make_room(opener.owner) {
+            if self.ledger.should_log(opener.owner) {
+                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
+            }
+            return Ok(None);
+        }
+        let Some(store) = self.stores.open(&key.reader, &key.collection) else { return Ok(None) };
+        of_store.iter().for_each(|charge| OpenViews::limit_store(&store, &self.ledger, charge));
+        let counters = self.metrics.counters(&key.collection.resource);
+        let view = Arc::new(View::new(store, counters, self.watch_memory.clone()));
+        let stop = view.closed().clone();
+        let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
+        let refresh = Refresh::new(view.clone(), key.component.clone(), serving, stamps);
+        self.spawn(stop.clone(), refresh.run());
+        let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store: of_store };
+        open.views.insert(key.clone(), found);
+        tracing::info!(collection = %key.collection, component = key.label(), "view opened");
+        Ok(Some(view))
+    }
+
+    fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_until_stop(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// The stamps of the chains that the views show.
+    pub fn chain_stamps(&self) -> &Arc<ChainStamps> {
+        &self.chain_stamps
+    }
+
+    /// The cache on disk, if there is one.
+    pub fn disk(&self) -> Option<Arc<DiskCache>> {
+        self.stores.disk()
+    }
+
+    /// The client components that have views.
+    pub fn components(&self) -> BTreeSet<String> {
+        self.open().views.keys().filter_map(|key| key.component.clone()).collect()
+    }
+
+    /// All stores with their views, in a stable order.
+    pub fn status(&self) -> Vec<CacheStatus> {
+        let stores = self.stores.all();
+        let open = self.open();
+        let views = |store: &StoreHandle| {
+            let same = |key: &ViewKey| key.reader == *store.reader() && key.collection == *store.collection();
+            let found = open.views.iter().filter(|(key, _)| same(key));
+            let mut views: Vec<_> = found.map(|(key, found)| (key.label().to_owned(), found.view.clone())).collect();
+            views.sort_by(|one, two| one.0.cmp(&two.0));
+            views
+        };
+        stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
+    }
+
+    /// Notes the version that a stream from the API server gave to a client, as a chain version of its component shows it; `None`:
+    /// failure policies decided on some of it.
+    pub fn end_stream(&self, component: &str, resource: &GroupResource, version: u64, shown_by: Option<ChainVersion>) {
+        let open = self.open();
+        let is_of = |key: &ViewKey| {
+            key.collection.resource == *resource
+                && key.component.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(component))
+        };
+        open.views.iter().filter(|(key, _)| is_of(key)).for_each(|(_, found)| found.view.end_stream(version, shown_by));
+    }
+
+    /// Forgets the stamps when the cluster's history is found to be another one. Runs until it is dropped.
+    pub async fn follow_history(self: Arc<Self>, mut differences: broadcast::Receiver<CacheDifference>) {
+        loop {
+            match differences.recv().await {
+                Ok(found) if !found.goes_on => {}
+                Ok(_) | Err(RecvError::Lagged(_)) => self.chain_stamps.forget(),
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Closes views that no client has read for a while. Runs until it is dropped.
+    pub async fn close_idle(self: Arc<Self>) {
+        let mut interval = tokio::time::interval(IDLE_CHECK);
+        loop {
+            interval.tick().await;
+            self.open().close_idle();
+        }
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, OpenViews> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes the connections of clients that do not read their watches, and divides the memory of watches.
+async fn limit_watches(views: Weak<Views>) {
+    let mut interval = tokio::time::interval(STUCK);
+    loop {
+        interval.tick().await;
+        let Some(views) = views.upgrade() else { return };
+        let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
+        open.iter().for_each(|view| view.close_stuck_watches());
+        views.watch_memory.divide(&open, &views.stores.all());
+        // A view is dropped outside the lock: its store may be the last handle.
+        drop(open);
+        views.open().recount(&views.ledger);
+    }
+}
+
+impl std::fmt::Debug for Views {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Views").field("open", &self.open().views.len()).finish_non_exhaustive()
+    }
+}

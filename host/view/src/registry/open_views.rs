@@ -1,0 +1,256 @@
+//! The views that are open.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_store::cache::Collection;
+use weir_store::{ReflectorError, StoreHandle, StoreReader};
+
+use crate::state::View;
+use weir_process::ledger::{Charge, Ledger, OverShare, Owner, Use};
+
+/// How long a view that no client reads is kept.
+const IDLE: Duration = Duration::from_secs(600);
+/// The most views that clients have opened, and the most that node components have.
+///
+/// A node with 110 pods has some hundred: one for each Secret and ConfigMap.
+pub(super) const MAX_VIEWS: usize = 1024;
+/// What a view costs beside its objects and its key: two tasks, the watch upstream with its buffers, and an empty history.
+const VIEW: u64 = 64 << 10;
+/// What each object costs in the index of a view, and in that of a store beside its bytes.
+const OBJECT: u64 = 176;
+/// How often the names in a key are in memory: in the keys of views and stores, the URL, the name on disk, and logs.
+const KEY_COPIES: u64 = 16;
+/// The assumed size of a store that has not been filled yet.
+const UNFILLED: u64 = 192 << 10;
+
+/// What distinguishes a view from others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ViewKey {
+    /// The identity with which the objects are read upstream.
+    pub(super) reader: StoreReader,
+    pub(super) collection: Collection,
+    /// The client component, in lower case; `None` for the unfiltered view that peers read.
+    pub(super) component: Option<String>,
+}
+
+impl ViewKey {
+    /// The component in logs and in `/caches`.
+    pub(super) fn label(&self) -> &str {
+        self.component.as_deref().unwrap_or("peers")
+    }
+}
+
+/// The open views.
+#[derive(Default)]
+pub(super) struct OpenViews {
+    pub(super) views: HashMap<ViewKey, OpenView>,
+}
+
+/// One of them.
+pub(super) struct OpenView {
+    pub(super) view: Arc<View>,
+    /// When a client has read it last.
+    pub(super) used: Instant,
+    /// Ends its task, and the watches of it.
+    pub(super) stop: CancellationToken,
+    /// What it costs.
+    pub(super) charge: Charge,
+    /// What its store costs, which all of its views share. `None`: it is the daemon's.
+    pub(super) store: Option<Arc<Charge>>,
+}
+
+impl ViewKey {
+    /// The bytes of all names that a client chooses.
+    fn bytes(&self) -> u64 {
+        let Collection { path, field_selector, label_selector, version, .. } = &self.collection;
+        let names = [path, field_selector, label_selector, version].into_iter().map(String::len).sum::<usize>();
+        (names + self.component.as_ref().map_or(0, String::len)) as u64
+    }
+
+    /// Whether only the clients of one reader, or of one selector, need its store.
+    fn is_private(&self) -> bool {
+        self.reader != StoreReader::Daemon || !self.collection.is_whole()
+    }
+}
+
+impl OpenView {
+    /// Whether a watch is open. The registry and the view's task hold the view, too.
+    fn is_watched(&self) -> bool {
+        Arc::strong_count(&self.view) > 2
+    }
+
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.charge.owner() == owner
+    }
+
+    /// What it and its store cost.
+    fn cost(&self) -> u64 {
+        self.charge.bytes() + self.store.as_ref().map_or(0, |store| store.bytes())
+    }
+
+    /// Whether its store was refused the room for its list: it would fetch as much again and again.
+    fn has_no_room(&self) -> bool {
+        let state = self.view.reflector_state();
+        let is_refused = matches!(state.borrow().error, Some(ReflectorError::NoRoom { .. }));
+        is_refused && self.store.is_some()
+    }
+
+    /// Counts what it and its store cost now.
+    fn recount(&self, key: &ViewKey) {
+        let objects = self.view.snapshot().objects.size() as u64;
+        let selectors = self.view.watchers().selector_bytes() as u64;
+        self.charge.set(VIEW + KEY_COPIES * key.bytes() + OBJECT * objects + selectors);
+        if let Some(store) = &self.store {
+            let status = self.view.store.status();
+            let filled = (status.bytes as u64 + OBJECT * status.objects as u64).max(status.arriving as u64);
+            store.set(if status.synced { filled } else { filled.max(UNFILLED) });
+        }
+    }
+}
+
+impl OpenViews {
+    fn close(&mut self, key: &ViewKey, reason: &str) {
+        if let Some(found) = self.views.remove(key) {
+            found.stop.cancel();
+            tracing::info!(collection = %key.collection, component = key.label(), reason, "view closed");
+        }
+    }
+
+    /// Closes the views that no client has read for a while.
+    pub(super) fn close_idle(&mut self) {
+        let idle = |found: &OpenView| found.used.elapsed() > IDLE && !found.is_watched();
+        let idle: Vec<_> = self.views.iter().filter(|(_, found)| idle(found)).map(|(key, _)| key.clone()).collect();
+        idle.iter().for_each(|key| self.close(key, "no client reads it"));
+    }
+
+    /// Makes room for one more view: closes the one that clients have not read for the longest time, so that lists of one client
+    /// do not take the place of another's watches. Views of node components and those of others do not take each other's
+    /// place. Returns false if all are watched.
+    pub(super) fn make_room(&mut self, owner: &Owner) -> bool {
+        let is_reserved = owner.is_reserved();
+        let same = |found: &OpenView| found.charge.owner().is_reserved() == is_reserved;
+        if self.views.values().filter(|found| same(found)).count() < MAX_VIEWS {
+            return true;
+        }
+        self.close_unread(same, "there are too many views")
+    }
+
+    /// Closes the view that clients have not read for the longest time, of those that a condition holds for and that nobody
+    /// watches. Returns false if there is none.
+    fn close_unread(&mut self, of: impl Fn(&OpenView) -> bool, reason: &str) -> bool {
+        let unread = self.views.iter().filter(|(_, found)| of(found) && !found.is_watched());
+        let longest = unread.min_by_key(|(_, found)| found.used).map(|(key, _)| key.clone());
+        longest.inspect(|key| self.close(key, reason)).is_some()
+    }
+
+    /// Charges an owner for a view and its store. Views that the owner does not read any more are closed first.
+    pub(super) fn charge(
+        &mut self,
+        ledger: &Ledger,
+        owner: &Owner,
+        key: &ViewKey,
+    ) -> Result<(Charge, Option<Arc<Charge>>), OverShare> {
+        loop {
+            let charged = self.try_charge(ledger, owner, key);
+            // Nothing that is closed ends a penalty.
+            let is_final = matches!(charged, Ok(_) | Err(OverShare::Penalty { .. }));
+            if is_final || !self.close_unread(|found| found.is_of(owner), "its user's share is used up") {
+                return charged;
+            }
+        }
+    }
+
+    fn try_charge(
+        &self,
+        ledger: &Ledger,
+        owner: &Owner,
+        key: &ViewKey,
+    ) -> Result<(Charge, Option<Arc<Charge>>), OverShare> {
+        let view = ledger.charge(owner, Use::Views, VIEW + KEY_COPIES * key.bytes())?;
+        if !key.is_private() {
+            return Ok((view, None));
+        }
+        let same = |of: &ViewKey| of.reader == key.reader && of.collection == key.collection;
+        let known = self.views.iter().find(|(of, _)| same(of)).and_then(|(_, found)| found.store.clone());
+        let store = match known {
+            Some(known) => known,
+            None => Arc::new(ledger.charge(owner, Use::Views, UNFILLED)?),
+        };
+        Ok((view, Some(store)))
+    }
+
+    /// A node component reads a view that another owner has opened: from now on it is the node's, and nothing that the other
+    /// one does closes it.
+    pub(super) fn take_over(&mut self, ledger: &Ledger, owner: &Owner, key: &ViewKey) {
+        let Some(found) = self.views.get_mut(key) else { return };
+        if !owner.is_reserved() || found.charge.owner().is_reserved() {
+            return;
+        }
+        let taken = ledger.charge(owner, Use::Views, found.charge.bytes());
+        let store = found.store.as_ref().map(|store| ledger.charge(owner, Use::Views, store.bytes())).transpose();
+        if let (Ok(view), Ok(store)) = (taken, store) {
+            (found.charge, found.store) = (view, store.map(Arc::new));
+        }
+    }
+
+    /// Bounds the lists of a store by the share of its owner, as long as it is this owner's.
+    pub(super) fn limit_store(store: &StoreHandle, ledger: &Ledger, charge: &Arc<Charge>) {
+        let (ledger, charge) = (ledger.clone(), Arc::downgrade(charge));
+        store.room().limit(move |bytes| {
+            let Some(charge) = charge.upgrade().filter(|charge| charge.bytes() < bytes) else { return true };
+            let grown = charge.grow_to(bytes);
+            if matches!(grown, Err(OverShare::OfOwner { .. })) {
+                ledger.penalize(charge.owner());
+            }
+            grown.is_ok()
+        });
+    }
+
+    /// Counts what all views cost now. Views of an owner that has outgrown its share are closed: first those that nobody
+    /// watches, then the largest ones. So are those whose lists do not fit. The same for the
+    /// share of all owners but the daemon and node components.
+    pub(super) fn recount(&mut self, ledger: &Ledger) {
+        self.views.iter().for_each(|(key, found)| found.recount(key));
+        let refused: Vec<_> =
+            self.views.iter().filter(|(_, found)| found.has_no_room()).map(|(key, _)| key.clone()).collect();
+        refused.iter().for_each(|key| self.close(key, "its list exceeds what is left of its user's share"));
+        let owners: HashSet<_> = self.views.values().map(|found| found.charge.owner().clone()).collect();
+        for owner in owners.iter().filter(|owner| ledger.excess(owner) > 0) {
+            let own = self.views.iter().filter(|(_, found)| found.is_of(owner));
+            let mut own: Vec<_> = own.map(|(key, found)| (!found.is_watched(), found.cost(), key.clone())).collect();
+            let mut is_logged = false;
+            own.sort_by_key(|(is_idle, cost, _)| (*is_idle, *cost));
+            while ledger.excess(owner) > 0
+                && let Some((_, bytes, key)) = own.pop()
+            {
+                // Once in a penalty, whatever else is logged of the owner.
+                if !std::mem::replace(&mut is_logged, true) {
+                    tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
+                }
+                self.close(&key, "its user's share is used up");
+                ledger.penalize(owner);
+            }
+        }
+        self.close_for_others(ledger);
+    }
+
+    /// Closes views until the share of all owners but the daemon and node components is kept: first those that nobody watches,
+    /// then the largest ones of the owner with most.
+    fn close_for_others(&mut self, ledger: &Ledger) {
+        let mut is_logged = false;
+        while ledger.excess_of_others() > 0 {
+            let others = self.views.iter().filter(|(_, found)| !found.charge.owner().is_reserved());
+            let rank = |found: &OpenView| (!found.is_watched(), ledger.used(found.charge.owner()), found.cost());
+            let Some((key, found)) = others.max_by_key(|(_, found)| rank(found)) else { return };
+            let (key, bytes) = (key.clone(), found.cost());
+            if !std::mem::replace(&mut is_logged, true) {
+                tracing::warn!(collection = %key.collection, component = key.label(), bytes, "view closed: the share of all users in Weir's memory is used up");
+            }
+            self.close(&key, "the share of all users is used up");
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The state of a view, behind a lock, with a snapshot of its objects for readers of lists.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::machine::{Begin, Changed, Frame, Stamps, ViewCore, ViewWatch};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::HeaderValue;
+use rpds::RedBlackTreeMapSync;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use weir_runtime::ChainVersion;
+use weir_store::cache::{Collection, HistoryGap, ObjectFormat};
+use weir_store::{StoreHandle, StoreKey, StoreReader};
+
+use super::event::{EventMemo, FrameBytes, WatchSelector};
+use super::metrics::WatchCounters;
+use super::object::ViewObject;
+use super::watch_memory::WatchMemory;
+use super::watchers::Watchers;
+
+/// The most events that a view's history keeps.
+const MAX_EVENTS: usize = 8192;
+/// A store seen through one chain.
+pub struct View {
+    pub(super) collection: Collection,
+    pub(super) store: StoreHandle,
+    snapshot: ArcSwap<ViewSnapshot>,
+    state: Mutex<ViewState>,
+    /// The end of the history; `None` until all objects were filtered once.
+    end: watch::Sender<Option<u64>>,
+    watchers: Watchers,
+    /// The bytes of the encoded events that are in memory.
+    frames: FrameBytes,
+    memory: WatchMemory,
+    degraded: AtomicUsize,
+    counters: WatchCounters,
+    closed: CancellationToken,
+}
+
+/// All objects of a view at one version.
+#[derive(Debug, Clone)]
+pub struct ViewSnapshot {
+    /// The resourceVersion that clients get.
+    pub version: u64,
+    /// How the objects are encoded.
+    pub format: ObjectFormat,
+    /// The objects by key, hidden ones included.
+    pub objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>,
+    /// The chain's version that made the outcomes; `None` without a chain.
+    pub chain: Option<ChainVersion>,
+}
+
+/// What changes of a view.
+struct ViewState {
+    core: ViewCore<ViewObject>,
+    stamps: Stamps,
+    /// The highest version that a stream from the API server gave to clients with the outcomes of another chain.
+    ended_at: u64,
+    /// The bytes of the history that count as used.
+    counted: usize,
+}
+
+impl ViewState {
+    /// The version up to which clients may hold something else than the view has shown.
+    fn last(&self) -> u64 {
+        self.stamps.of(self.core.taken()).max(self.ended_at)
+    }
+}
+
+impl View {
+    /// Creates a view that waits for its first objects.
+    pub(super) fn new(store: StoreHandle, counters: WatchCounters, memory: WatchMemory) -> Self {
+        let snapshot = ViewSnapshot {
+            version: 0,
+            format: store.snapshot().format.clone(),
+            objects: RedBlackTreeMapSync::new_sync(),
+            chain: None,
+        };
+        let state = ViewState { core: ViewCore::new(MAX_EVENTS), stamps: Stamps::default(), ended_at: 0, counted: 0 };
+        Self {
+            collection: store.collection().clone(),
+            store,
+            snapshot: ArcSwap::from_pointee(snapshot),
+            state: Mutex::new(state),
+            end: watch::Sender::new(None),
+            watchers: Watchers::default(),
+            frames: FrameBytes::new(memory.clone()),
+            memory,
+            degraded: AtomicUsize::new(0),
+            counters,
+            closed: CancellationToken::new(),
+        }
+    }
+
+    /// The current objects.
+    pub fn snapshot(&self) -> Arc<ViewSnapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Begins a watch with all objects.
+    pub fn watch_all(&self) -> ViewWatch<ViewObject> {
+        ViewWatch::all(&self.state().core)
+    }
+
+    /// Begins a watch with the next event.
+    pub fn watch_now(&self) -> ViewWatch<ViewObject> {
+        ViewWatch::now(&self.state().core)
+    }
+
+    /// Begins a watch that continues from a version. The store asks for a version that the view has not reached. Nothing is known
+    /// of what a client was shown whose request is not in step.
+    pub fn watch_after(&self, version: u64, is_in_step: bool, selector: &WatchSelector<'_>) -> Begin<ViewObject> {
+        let state = self.state();
+        let last = if is_in_step { state.last() } else { u64::MAX };
+        let begin = ViewWatch::after(&state.core, version, last, selector);
+        drop(state);
+        if matches!(begin, Begin::Ahead) {
+            self.store.want(version);
+        }
+        begin
+    }
+
+    /// Takes what a watch sends next, after a look at so many objects or events. Returns whether there was anything to do.
+    ///
+    /// # Errors
+    /// [`HistoryGap`]: the client is too slow for the history.
+    pub fn step(
+        &self,
+        watch: &mut ViewWatch<ViewObject>,
+        selector: &WatchSelector<'_>,
+        limit: usize,
+        frames: &mut VecDeque<Frame<ViewObject>>,
+    ) -> Result<bool, HistoryGap> {
+        let mut next = Vec::new();
+        let events = |position, limit| {
+            let state = self.state();
+            Ok((state.core.events_from(position, limit)?, state.last()))
+        };
+        let advanced = watch.step(events, limit, selector, &mut next)?;
+        frames.extend(next);
+        Ok(advanced)
+    }
+
+    /// A watch has got the events of before the history. Returns whether the history still reaches back to there.
+    pub fn caught_up(&self, watch: &mut ViewWatch<ViewObject>, selector: &WatchSelector<'_>) -> bool {
+        let state = self.state();
+        watch.caught_up(&state.core, state.last(), selector)
+    }
+
+    /// The version of a BOOKMARK that a client can have now; `None` while it lacks something.
+    pub fn bookmark(&self, watch: &ViewWatch<ViewObject>) -> Option<u64> {
+        watch.bookmark(&self.state().core)
+    }
+
+    /// Whether the view shows what this chain version makes, or a later one. Without a chain it shows all.
+    pub fn is_in_step(&self, chain: Option<ChainVersion>) -> bool {
+        match (chain, self.snapshot().chain) {
+            (Some(in_force), Some(taken)) => taken >= in_force,
+            (in_force, taken) => in_force == taken,
+        }
+    }
+
+    /// Whether the view has reached this version. If not, the store asks for it: a client waits.
+    pub fn has_reached(&self, version: u64) -> bool {
+        let reached = self.snapshot().version >= version;
+        if !reached {
+            self.store.want(version);
+        }
+        reached
+    }
+
+    /// What the API server warns of with each answer for the resource.
+    pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
+        self.store.warnings()
+    }
+
+    /// The newest version of the API server, read after this call; `None` if it does not say.
+    pub async fn newest_version(&self) -> Option<u64> {
+        self.store.newest_version().await
+    }
+
+    /// Whether the view can be brought to a version at once.
+    pub fn can_reach(&self) -> bool {
+        self.store.can_reach()
+    }
+
+    /// Changes with every event; `None` until all objects were filtered once.
+    pub fn subscribe(&self) -> watch::Receiver<Option<u64>> {
+        self.end.subscribe()
+    }
+
+    /// The state of the store's reflector.
+    pub fn reflector_state(&self) -> watch::Receiver<weir_store::ReflectorState> {
+        self.store.state()
+    }
+
+    /// Whether the objects come from the API server itself, and not from a peer or only from disk.
+    pub fn follows_api_server(&self) -> bool {
+        !self.store.is_stale() && self.store.peer().is_none()
+    }
+
+    /// Whether it is only not known yet that the API server's history goes on from the objects.
+    pub fn awaits_history(&self) -> bool {
+        self.store.awaits_history()
+    }
+
+    /// Whether the view has its objects, and follows the API server itself. A new one does not count as behind.
+    pub fn is_current(&self) -> bool {
+        self.store.state().borrow().synced && self.follows_api_server()
+    }
+
+    /// Whether the API server refuses the reader of the view's objects.
+    pub fn is_refused(&self) -> bool {
+        self.store.is_refused()
+    }
+
+    /// Whether an object that the view does not have does not exist.
+    pub fn covers(&self, namespace: Option<&str>, name: &str) -> bool {
+        let Collection { path, field_selector, label_selector, .. } = &self.collection;
+        let in_namespace = match path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')) {
+            Some((covered, _)) => namespace == Some(covered),
+            None => true,
+        };
+        let selected = field_selector.is_empty() || *field_selector == format!("metadata.name={name}");
+        in_namespace && selected && label_selector.is_empty()
+    }
+
+    /// Whether an object that the view does not have does not exist now. A store that is read with a delegated credential is
+    /// not always followed: it shows objects that existed, and not that others do not exist.
+    pub fn knows_absence(&self, namespace: Option<&str>, name: &str) -> bool {
+        !matches!(self.store.reader(), StoreReader::Client(_)) && self.covers(namespace, name)
+    }
+
+    /// Waits until objects from disk are there, or it is known that there are none. Cancel safe.
+    pub async fn restored(&self) {
+        self.store.restored().await;
+    }
+
+    /// Notes that a stream from the API server gave a client of the view's component this version, as this chain version shows it;
+    /// `None`: failure policies decided on some of it.
+    pub fn end_stream(&self, version: u64, shown_by: Option<ChainVersion>) {
+        let mut state = self.state();
+        if shown_by != Some(self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED)) {
+            state.ended_at = state.ended_at.max(version);
+        }
+    }
+
+    /// The number of the newest change, if its stamp is not known yet.
+    pub fn unanswered_change(&self) -> Option<u64> {
+        let state = self.state();
+        let change = state.core.taken();
+        (state.stamps.of(change) == u64::MAX).then_some(change)
+    }
+
+    /// The version up to which a client that continues gets the present state; `None` until the API server has said.
+    pub(super) fn stamp(&self) -> Option<u64> {
+        Some(self.state().last()).filter(|last| *last != u64::MAX)
+    }
+
+    /// Notes the version of a consistent read that began after the view had taken a change.
+    pub(super) fn answer_change(&self, change: u64, version: u64) {
+        self.state().stamps.answer(change, version);
+    }
+
+    /// Takes what a watch is about to send and shares with no other one. It counts as used memory of watches until the connection
+    /// has sent it.
+    pub fn counted(&self, bytes: Bytes) -> Bytes {
+        self.frames.count(bytes)
+    }
+
+    /// The number of open watches.
+    pub fn open_watches(&self) -> usize {
+        self.watchers.len()
+    }
+
+    pub(super) fn watchers(&self) -> &Watchers {
+        &self.watchers
+    }
+
+    /// Cancelled once the view is closed: nothing follows for its watches.
+    pub fn closed(&self) -> &CancellationToken {
+        &self.closed
+    }
+
+    /// The counters of the view's resource.
+    pub fn counters(&self) -> &WatchCounters {
+        &self.counters
+    }
+
+    /// The number of objects on which a filter failed.
+    pub fn degraded_objects(&self) -> usize {
+        self.degraded.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_degraded(&self, objects: usize) {
+        self.degraded.store(objects, Ordering::Relaxed);
+    }
+
+    /// The number of events in the history, and the bytes that they keep alive.
+    pub(super) fn history_size(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.core.history().len(), state.core.history().bytes() + self.frames.get())
+    }
+
+    /// The position of the oldest event.
+    pub(super) fn history_start(&self) -> u64 {
+        self.state().core.history().start()
+    }
+
+    /// Evicts the oldest events until the history and the encoded events take no more bytes than this.
+    pub(super) fn trim_history(&self, bytes: usize) {
+        let mut state = self.state();
+        state.core.limit(bytes.saturating_sub(self.frames.get()));
+        self.count(&mut state);
+    }
+
+    /// Counts what the history uses of the memory of watches.
+    fn count(&self, state: &mut ViewState) {
+        let used = state.core.history().bytes();
+        self.memory.add(used);
+        self.memory.sub(std::mem::replace(&mut state.counted, used));
+    }
+
+    /// What is kept beside an event.
+    pub(super) fn memo(&self) -> EventMemo {
+        EventMemo::new(&self.frames)
+    }
+
+    /// Takes events of the store.
+    pub(super) fn apply(&self, changes: Vec<Changed<ViewObject>>) {
+        self.publish(|core, next| {
+            core.apply(changes);
+            next
+        });
+    }
+
+    /// Takes a change: a chain version, and the outcomes that it makes of these objects.
+    pub(super) fn take(&self, chain: Option<ChainVersion>, outcomes: Vec<(StoreKey, Arc<ViewObject>)>) {
+        self.publish(|core, next| {
+            core.take(outcomes.into_iter().map(|(key, object)| (key, object, self.memo())));
+            ViewSnapshot { chain, ..next }
+        });
+    }
+
+    /// Takes the objects of a list.
+    pub(super) fn jump(&self, version: u64, objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>) {
+        self.publish(|core, next| {
+            core.jump(version, objects, || self.memo());
+            next
+        });
+    }
+
+    /// Restarts with these objects: open watches end. `stamp`: up to which version clients may hold something else, if that is
+    /// known.
+    pub(super) fn reset(&self, next: ViewSnapshot, stamp: Option<u64>) {
+        // Versions of before may come again, with another content.
+        let mut state = self.state();
+        state.ended_at = state.ended_at.max(state.core.version());
+        drop(state);
+        self.publish(|core, _| {
+            core.reset(next.version, next.objects.clone());
+            next
+        });
+        if let Some((stamp, change)) = stamp.zip(self.unanswered_change()) {
+            self.answer_change(change, stamp);
+        }
+    }
+
+    /// Changes the state, and publishes the objects.
+    fn publish(&self, change: impl FnOnce(&mut ViewCore<ViewObject>, ViewSnapshot) -> ViewSnapshot) {
+        let mut state = self.state();
+        let next = change(&mut state.core, ViewSnapshot::clone(&self.snapshot()));
+        let frames = self.frames.get();
+        let limit = self.memory.limit(state.counted + frames).saturating_sub(frames);
+        state.core.limit(limit);
+        self.count(&mut state);
+        let (version, objects) = (state.core.version(), state.core.objects().clone());
+        self.snapshot.store(Arc::new(ViewSnapshot { version, objects, ..next }));
+        let end = state.core.history().end();
+        drop(state);
+        self.end.send_replace(Some(end));
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, ViewState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let counted = self.state().counted;
+        self.memory.sub(counted);
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("collection", &self.collection).finish_non_exhaustive()
+    }
+}
