@@ -97,6 +97,24 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
     (&["fullnameOverride=\"weir-operator\""], "fullnameOverride", "the name of the operator's objects"),
     (&["serviceAccount.create=false"], "/serviceAccount/name", "serviceAccount.create is false"),
     (&["operator.serviceAccount.create=false"], "/operator/serviceAccount/name", "serviceAccount.create is false"),
+    // Null takes a value and its default away.
+    (&["serviceAccount={\"create\":false,\"name\":null}"], "/serviceAccount", "missing property 'name'"),
+    (
+        &["operator.serviceAccount={\"create\":false,\"name\":null}"],
+        "/operator/serviceAccount",
+        "missing property 'name'",
+    ),
+    (&["image.repository=null"], "/image", "missing property 'repository'"),
+    (
+        &["operator={\"enabled\":true,\"image\":{\"repository\":null}}"],
+        "/operator/image",
+        "missing property 'repository'",
+    ),
+    (&["servers=null"], "at ''", "missing property 'servers'"),
+    (&["podAddress=null"], "/clientCA/enabled", "podAddress is empty"),
+    (&["clientCA.enabled=null", PEERS], "/peers/pools", "clientCA.enabled is false"),
+    (&["clientCA.enabled=null", "impersonation.users=[\"a\"]"], "/impersonation/users", "clientCA.enabled is false"),
+    (&["helmTest.tolerations={}"], "/helmTest/tolerations", "want array"),
     (&["instal=\"systemd\""], "at ''", "'instal'"),
     (&["install=\"pod\""], "/install", "'static-pod'"),
 ];
