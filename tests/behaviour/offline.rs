@@ -161,7 +161,7 @@ async fn a_damaged_disk_is_reported_and_nothing_is_served_unfiltered() {
         assert_eq!(answer.status, 503, "{path}: {}", answer.text());
     }
     assert_eq!(weir.admin().get("/readyz").await.status, 503);
-    assert!(weir.metric("weir_cache_errors_total").await > 0.0, "{}", weir.log_text());
+    assert!(weir.metric_sum("weir_cache_errors_total").await > 0.0, "{}", weir.log_text());
 }
 
 #[tokio::test]

@@ -97,6 +97,24 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
     (&["fullnameOverride=\"weir-operator\""], "fullnameOverride", "the name of the operator's objects"),
     (&["serviceAccount.create=false"], "/serviceAccount/name", "serviceAccount.create is false"),
     (&["operator.serviceAccount.create=false"], "/operator/serviceAccount/name", "serviceAccount.create is false"),
+    // Null takes a value and its default away.
+    (&["serviceAccount={\"create\":false,\"name\":null}"], "/serviceAccount", "missing property 'name'"),
+    (
+        &["operator.serviceAccount={\"create\":false,\"name\":null}"],
+        "/operator/serviceAccount",
+        "missing property 'name'",
+    ),
+    (&["image.repository=null"], "/image", "missing property 'repository'"),
+    (
+        &["operator={\"enabled\":true,\"image\":{\"repository\":null}}"],
+        "/operator/image",
+        "missing property 'repository'",
+    ),
+    (&["servers=null"], "at ''", "missing property 'servers'"),
+    (&["podAddress=null"], "/clientCA/enabled", "podAddress is empty"),
+    (&["clientCA.enabled=null", PEERS], "/peers/pools", "clientCA.enabled is false"),
+    (&["clientCA.enabled=null", "impersonation.users=[\"a\"]"], "/impersonation/users", "clientCA.enabled is false"),
+    (&["helmTest.tolerations={}"], "/helmTest/tolerations", "want array"),
     (&["instal=\"systemd\""], "at ''", "'instal'"),
     (&["install=\"pod\""], "/install", "'static-pod'"),
 ];
@@ -129,6 +147,34 @@ fn a_misspelt_filter_to_disable_is_refused_by_name() {
     let own = render("filters=[{\"name\": \"mine\", \"module\": \"endpoints.wasm\"}]");
     let objects = String::from_utf8(own.stdout).unwrap();
     assert!(own.status.success() && !objects.contains("filter_masterservice"), "{objects}");
+}
+
+/// A list of values replaces the chart's: a command that turns a filter off has to name those that are off by default, too.
+#[test]
+fn commands_of_the_pages_leave_off_what_is_off_by_default() {
+    let values: Value = serde_saphyr::from_str(&text("helm/weir/values.yaml")).unwrap();
+    let by_default = values["disabledFilters"].as_array().unwrap();
+    let mut found = 0;
+    for page in ["README.md", "filters.md", "first-day.md", "from-yurthub.md", "troubleshooting.md", "upgrade.md"] {
+        let page_text = text(page);
+        for rest in page_text.split("disabledFilters=").skip(1) {
+            let list: Value = serde_json::from_str(rest.split('\'').next().unwrap()).unwrap();
+            for name in by_default {
+                assert!(list.as_array().unwrap().contains(name), "{page}: {list} turns {name} on");
+            }
+            found += 1;
+        }
+    }
+    assert!(found > 0, "the first day turns a filter off");
+}
+
+/// The newest row of the table is of all checks.
+#[test]
+fn the_table_of_kubernetes_versions_counts_the_checks_of_a_node() {
+    let checks = std::fs::read_to_string(built::workspace().join("tests/node/checks.rs")).unwrap();
+    let count = checks.matches("runner.check(").count();
+    let expected = format!("| {count} of {count} |");
+    assert!(text("README.md").contains(&expected), "deploy/README.md has no row with {expected}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use weir_tests::built;
 use weir_tests::chart::{Helm, object, text, tool};
 use weir_tests::daemon::Setup;
 use weir_tests::edge::edge;
@@ -77,7 +78,7 @@ fn each_alert_and_each_notice_is_in_the_documents() {
     let troubleshooting = text("troubleshooting.md");
     let mut notices = 0;
     for file in ["verdict.rs", "notices.rs"] {
-        let source = std::fs::read_to_string(weir_tests::built::workspace().join("host/src/admin").join(file)).unwrap();
+        let source = std::fs::read_to_string(built::workspace().join("host/src/admin").join(file)).unwrap();
         let code = source.split("#[cfg(test)]").next().unwrap();
         for before in ["add(", "name: "] {
             for rest in code.split(before).skip(1) {
@@ -216,6 +217,28 @@ fn the_daemon_exports_each_metric_and_label_that_they_name() {
         named("a_weir_b + weir_c{d=\"1\", e!~\"2\"}"),
         [("weir_c".to_owned(), vec!["d".to_owned(), "e".to_owned()])]
     );
+}
+
+/// A counter that appears with its first count has not increased: an alert on its increase would miss that one.
+#[tokio::test]
+async fn the_counters_whose_increase_an_alert_waits_for_are_there_before_they_count() {
+    let server = edge().await;
+    let guest = std::fs::read(built::target().join("guest.wasm")).unwrap();
+    let filters = "filters: [{name: one, module: guest.wasm, match: ['*/services'], settings: {ops: []}}]";
+    let weir = Setup::new(server.url()).module("guest", &guest).filters(filters).start_ready().await;
+    let text = weir.admin().get("/metrics").await.text();
+    let mut found = 0;
+    for rule in rules() {
+        for rest in rule["expr"].as_str().unwrap().split("increase(").skip(1) {
+            let series = rest.split('[').next().unwrap();
+            let (name, selector) = series.split_once('{').unwrap_or((series, ""));
+            let (name, selector) = (format!("{name}{{"), selector.trim_end_matches('}'));
+            let exists = text.lines().any(|line| line.starts_with(&name) && line.contains(selector));
+            assert!(exists, "{}: there is no {series} in {text}", rule["alert"]);
+            found += 1;
+        }
+    }
+    assert!(found > 2, "{found} increases");
 }
 
 #[tokio::test]

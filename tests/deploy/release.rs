@@ -166,11 +166,15 @@ fn a_second_release_shares_no_object_with_the_first() {
     // Prometheus has the name as the job.
     let objects = helm.objects(&[EVERYTHING[0], &["nameOverride=\"edge\""]].concat());
     let rules = object(&objects, "PrometheusRule", "edge").unwrap().to_string();
-    let dashboard = object(&objects, "ConfigMap", "edge-dashboard").unwrap()["data"]["weir.json"].as_str().unwrap();
+    let data = &object(&objects, "ConfigMap", "edge-dashboard").unwrap()["data"];
+    let keys: Vec<_> = data.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["edge.json"], "Grafana's sidecar writes one file for each key, whatever the ConfigMap");
+    let dashboard = data["edge.json"].as_str().unwrap();
     assert!(rules.contains("up{job=\\\"edge\\\"}") && !rules.contains("job=\\\"weir\\\""), "{rules}");
     assert!(dashboard.contains("job=\\\"edge\\\"") && !dashboard.contains("job=\\\"weir\\\""));
     let dashboard: Value = serde_json::from_str(dashboard).unwrap();
     assert_eq!(dashboard["uid"], "edge", "Grafana keeps one dashboard for each");
+    assert_eq!(dashboard["title"], "Weir (edge)", "and one of a title in a folder");
     // The operator is one in the cluster.
     assert!(object(&objects, "Deployment", "weir-operator").is_some());
 }
@@ -314,7 +318,7 @@ fn helm_test_asks_a_daemon_with_its_own_image() {
     let test = object(&objects, "Pod", "weir-test-status").unwrap();
     let daemon = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"]["spec"];
     assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
-    for same in ["nodeSelector", "tolerations", "imagePullSecrets", "hostNetwork"] {
+    for same in ["nodeSelector", "imagePullSecrets", "hostNetwork"] {
         assert!(!daemon[same].is_null() && test["spec"][same] == daemon[same], "{same}: {test}");
     }
     assert_eq!(test["spec"]["containers"][0]["image"], daemon["containers"][0]["image"]);
@@ -329,6 +333,29 @@ fn helm_test_asks_a_daemon_with_its_own_image() {
     for install in ["install=\"static-pod\"", "install=\"systemd\""] {
         assert!(object(&helm.objects(&[install]), "Pod", "weir-test-status").is_none(), "there is no pod to ask");
     }
+}
+
+/// A pod that tolerates every taint may be scheduled to a node that no kubelet serves, and `helm test` waits for it in vain.
+#[test]
+fn the_pod_of_helm_test_tolerates_no_node_that_is_down() {
+    let Some(helm) = Helm::new() else { return };
+    let tolerations = |values: &[&str]| {
+        let objects = helm.objects(values);
+        object(&objects, "Pod", "weir-test-status").unwrap()["spec"]["tolerations"].clone()
+    };
+    let of = |key: &str| json!({"key": key, "operator": "Exists"});
+    let edge = json!([of("node-role.kubernetes.io/edge")]);
+    let all = json!([
+        of("node.kubernetes.io/not-ready"),
+        of("node.kubernetes.io/unreachable"),
+        of("node-role.kubernetes.io/edge"),
+        {"operator": "Exists", "effect": "NoExecute"},
+    ]);
+    let daemons = format!("tolerations={all}");
+    assert_eq!(tolerations(&[]), Value::Null, "the DaemonSet tolerates every taint");
+    assert_eq!(tolerations(&[&daemons]), edge, "single taints are those of its nodes");
+    assert_eq!(tolerations(&[&format!("helmTest.tolerations={edge}")]), edge);
+    assert_eq!(tolerations(&[&daemons, "helmTest.tolerations=[]"]), Value::Null);
 }
 
 #[test]

@@ -69,6 +69,25 @@ fn an_upgrade_of_the_released_chart_changes_no_name_and_nothing_immutable() {
     }
 }
 
+/// `helm upgrade --reuse-values` renders this chart with the values of the release alone: values of the released chart's time, without
+/// the ones that are newer.
+#[test]
+fn an_upgrade_that_reuses_the_values_of_the_released_chart_renders_the_same_objects() {
+    let Some(helm) = Helm::new() else { return };
+    let chart = helm.copy("9.0.0");
+    let render = |values: &[&str]| {
+        let manifest = helm.manifest_of(&chart, "kube-system", values);
+        objects(&manifest.unwrap_or_else(|error| panic!("{values:?}: {error}")))
+    };
+    let expected: Vec<_> = INSTALLATIONS.iter().map(|(values, _)| render(values)).collect();
+    let released = helm.prints(&["show", "values", Helm::released(RELEASED).to_str().unwrap()]);
+    assert!(!released.contains("nameOverride"), "the released chart has fewer values");
+    std::fs::write(chart.join("values.yaml"), released).unwrap();
+    for ((values, _), expected) in INSTALLATIONS.iter().zip(expected) {
+        assert_eq!(render(values), expected, "{values:?}");
+    }
+}
+
 #[test]
 fn the_comparison_finds_what_an_upgrade_could_not_change() {
     let Some(helm) = Helm::new() else { return };

@@ -8,7 +8,7 @@ use weir_tests::built;
 
 use crate::cluster::deploy;
 use crate::machine::run;
-use crate::runner::until;
+use crate::runner::{PATIENCE, until};
 
 /// Where the commands run.
 const FOLDER: &str = "/mnt/checkout";
@@ -44,7 +44,8 @@ impl Guide {
         self
     }
 
-    /// Runs all blocks of a section. Commands that have a block of output are repeated until they print it.
+    /// Runs all blocks of a section. Commands that have a block of output are repeated until they print it: they may change nothing
+    /// that a second run would change again.
     pub(crate) fn follow(&self, heading: &str) {
         let blocks = self.blocks(heading);
         assert!(!blocks.is_empty(), "the section {heading:?} has commands");
@@ -63,10 +64,13 @@ impl Guide {
         }
     }
 
+    /// Runs commands in a shell, which ends at a deadline: a command that hangs would hold up the whole test.
     fn run(&self, commands: &str) -> Result<String, String> {
         let path = format!("{}:{}", built::target().join("deploy").display(), std::env::var("PATH").unwrap());
-        let mut shell = Command::new("sh");
-        shell.args(["-eu", "-c", commands]).current_dir(FOLDER).env("PATH", path).env("HOME", "/mnt");
+        let mut shell = Command::new("timeout");
+        let deadline = PATIENCE.as_secs().to_string();
+        shell.args(["--kill-after=5", deadline.as_str(), "sh", "-eu", "-c", commands]);
+        shell.current_dir(FOLDER).env("PATH", path).env("HOME", "/mnt");
         for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             shell.env(name, "/mnt/helm");
         }
@@ -74,7 +78,7 @@ impl Guide {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match output.status.success() {
             true => Ok(text(&output.stdout)),
-            false => Err(format!("{commands}\n{}", text(&output.stderr))),
+            false => Err(format!("{commands}\n{}: {}", output.status, text(&output.stderr))),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_tests::built;
-use weir_tests::chart::{Helm, REQUIRED};
+use weir_tests::chart::{Helm, REQUIRED, text};
 use weir_tests::plane::Plane;
 
 use super::chart::{has_kubectl, kubectl, prints};
@@ -122,7 +122,15 @@ fn a_release_is_upgraded_rolled_back_uninstalled_and_installed_again() {
     let back = release.run("kube-system", &["rollback", "weir", "1"], &[]);
     assert!(back.status.success(), "{}", String::from_utf8_lossy(&back.stderr));
     assert_eq!(selectors(&plane), before);
-    release.applies("kube-system", &["upgrade", "weir", &chart, "--reset-then-reuse-values"], &[]);
+    // With the values of the older chart alone.
+    release.applies("kube-system", &["upgrade", "weir", &chart, "--reuse-values"], &[]);
+    assert_eq!(selectors(&plane), before);
+    for [namespace, name] in [["kube-system", "weir"], ["weir-operator", "weir-operator"]] {
+        assert!(
+            get(&plane, &["--namespace", namespace, "get", "serviceaccount", name]).is_some(),
+            "{namespace}/{name}"
+        );
+    }
 
     let example = built::workspace().join("deploy/operator/example.yaml").display().to_string();
     let _ = prints(&plane, &["wait", "--for=condition=Established", "crd/yurtingresses.apps.openyurt.io"], "");
@@ -163,6 +171,26 @@ fn a_release_is_upgraded_rolled_back_uninstalled_and_installed_again() {
     assert!(get(&plane, &["--namespace=edge", "get", "daemonset", "weir"]).is_some());
 
     namespaces_that_exist_and_that_do_not(&release, &chart);
+    without_the_operator(&release, &chart);
+}
+
+/// The commands of deploy/operator/README.md for a cluster that keeps the ingress controllers, after `operator.enabled=false`.
+fn without_the_operator(release: &Release<'_>, chart: &str) {
+    let off = ["clientCA.enabled=false", "operator.enabled=false"];
+    release.applies("edge", &["upgrade", "weir", chart, "--reset-then-reuse-values"], &off);
+    assert!(get(release.plane, &["--namespace=weir-operator", "get", "deployment", "weir-operator"]).is_none());
+    let page = text("operator/README.md");
+    let (_, section) = page.split_once("\n### Without the operator\n").unwrap();
+    let commands = section.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let (waits, removes) = (commands.find("wait --for=delete pod"), commands.find("weir-operator remove-finalizers"));
+    assert!(waits.is_some() && waits < removes, "a running operator adds the finalizer again: {commands}");
+    let kubeconfig = release.plane.kubeconfig("admin").display().to_string();
+    let commands = commands.replace("admin.kubeconfig", &kubeconfig);
+    let commands = commands.replace("weir-operator remove", &format!("{} remove", built::operator().display()));
+    let output = Command::new("sh").args(["-eu", "-c", &commands]).env("KUBECONFIG", &kubeconfig).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{commands}: {shown}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("YurtIngresses had the finalizer"), "{shown}");
 }
 
 fn namespaces_that_exist_and_that_do_not(release: &Release<'_>, chart: &str) {

@@ -634,6 +634,13 @@ impl Daemon {
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
     }
 
+    /// The sum of all series that begin so.
+    pub async fn metric_sum(&self, series: &str) -> f64 {
+        let text = self.admin().get("/metrics").await.text();
+        let lines = text.lines().filter(|line| !line.starts_with('#') && line.starts_with(series));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
     /// Kills the process and waits for its end.
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();

@@ -198,8 +198,13 @@ impl RuntimeMetrics {
     /// Keeps the circuit breakers of these filters alone. One that was replaced while its breaker was open does not close it.
     pub(crate) fn retain_breakers<'a>(&self, active: impl Iterator<Item = (&'a Arc<str>, bool)>) {
         self.breaker_open.clear();
-        for (filter, open) in active.filter(|(_, open)| *open) {
-            self.breaker_open.get_or_create(&FilterLabel { filter: filter.clone() }).set(i64::from(open));
+        for (filter, open) in active {
+            let label = FilterLabel { filter: filter.clone() };
+            // A counter that appears with its first count has not increased: an alert would miss the first contradiction.
+            drop(self.impure.get_or_create(&label));
+            if open {
+                self.breaker_open.get_or_create(&label).set(i64::from(open));
+            }
         }
     }
 

@@ -30,6 +30,10 @@ impl ReloadMetrics {
 
     /// Registers all metrics under their exported names.
     pub fn register(&self, registry: &mut Registry) {
+        // A counter that appears with its first count has not increased: the alert on refusals would miss the first one.
+        for result in ["applied", "unchanged", "refused", "taken_back"] {
+            drop(self.reloads.get_or_create(&ResultLabel { result }));
+        }
         registry.register(
             "weir_reloads",
             "Reloads of the configuration, by result: applied, unchanged, refused or taken_back",

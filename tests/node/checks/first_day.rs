@@ -1,15 +1,12 @@
 //! `deploy/first-day.md`, and the installations of `deploy/README.md`, word by word.
 
-use weir_tests::built;
-
-use super::{WEIR_PODS, World};
+use super::World;
 use crate::SERVER_NAME;
 use crate::guide::Guide;
 use crate::outage::Link;
 
 /// Follows the page on the DaemonSet that runs.
 pub(super) fn follow(world: &World<'_>) {
-    std::fs::copy(built::weir(), "/usr/local/bin/weir").unwrap();
     let guide = Guide::of("first-day.md", &world.cloud.file("admin.kubeconfig"));
     for heading in [
         "See",
@@ -39,7 +36,16 @@ pub(super) fn chart(world: &World<'_>) {
         .replacing("registry.example/weir", "weir");
     installing.follow("Helm");
     world.weir_is_ready();
-    Guide::of("first-day.md", &admin).follow("The same with the chart");
-    let () = world.admin.wait("the pod is gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
+    let page = Guide::of("first-day.md", &admin);
+    page.follow("The same with the chart");
+    let filters = world.admin.json(&["-n", "kube-system", "get", "configmap", "weir-filters"]).unwrap();
+    for name in ["servicetopology", "masterservice", "inclusterconfig", "serviceenvupdater", "forwardkubesvctraffic"] {
+        assert_eq!(filters["data"][format!("filter_{name}")], "", "{name} is off: {}", filters["data"]);
+    }
+    page.follow("Roll the release back");
+    page.follow("Restore what kubectl has changed");
+    page.follow("Test and uninstall it");
+    let pods = ["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/instance=weir"];
+    let () = world.admin.wait("all pods are gone", &pods, |pods| pods["items"].as_array()?.is_empty().then_some(()));
     world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys-"]);
 }

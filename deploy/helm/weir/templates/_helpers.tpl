@@ -13,11 +13,16 @@
 {{- end }}
 
 {{- define "weir.serviceAccountName" -}}
-{{ .Values.serviceAccount.name | default (include "weir.fullname" .) }}
+{{ (.Values.serviceAccount | default dict).name | default (include "weir.fullname" .) }}
 {{- end }}
 
 {{- define "weir.operatorServiceAccountName" -}}
-{{ .Values.operator.serviceAccount.name | default "weir-operator" }}
+{{ (.Values.operator.serviceAccount | default dict).name | default "weir-operator" }}
+{{- end }}
+
+{{/* Whether a switch that is on by default is on: true or nothing. `--reuse-values` lacks switches that are newer than the release. */}}
+{{- define "weir.isOn" -}}
+{{- if ne (toString .) "false" }}true{{ end }}
 {{- end }}
 
 {{/* A map without its null values, as JSON. Null is what a file of values has for a key that it unsets. */}}

@@ -41,8 +41,12 @@ pub enum DiskError {
     TooLarge,
 }
 
+/// Each reason of [`DiskError::reason`].
+pub(super) const REASONS: [&str; 11] =
+    ["damaged", "format", "node", "cluster", "moved", "key", "full", "read_only", "locked", "io", "too_large"];
+
 impl DiskError {
-    /// The label of metrics.
+    /// The label of metrics: one of [`REASONS`].
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

@@ -6,6 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::error::REASONS;
+
 /// The metrics of the cache on disk.
 #[derive(Debug, Default)]
 pub struct DiskMetrics {
@@ -57,6 +59,10 @@ impl DiskMetrics {
 
     /// Registers all metrics under their exported names.
     pub fn register(&self, registry: &mut Registry) {
+        // A counter that appears with its first count has not increased: an alert would miss the first error.
+        for reason in REASONS {
+            drop(self.errors.get_or_create(&ReasonLabel { reason }));
+        }
         registry.register_with_unit(
             "weir_cache_disk",
             "Size of the watch cache on disk",
