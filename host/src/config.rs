@@ -30,3 +30,4 @@ pub use registry::{RegistryFlags, TrustFlags};
 pub use resend::{Resend, ResendMode};
 pub use secure::{PodsConfig, SecureConfig, ServingCertificate};
 pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, NodeConditionMode, ServeConfig};
+pub use weir_view::CachedResources;
