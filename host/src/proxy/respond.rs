@@ -11,6 +11,7 @@ use weir_document::{TypeMeta, json};
 
 use tower::BoxError;
 
+use super::access::AccessError;
 use super::body::{AbortError, ResponseBody, full};
 use super::server::head_guard::HeadError;
 use super::websocket::handshake::HandshakeError;
@@ -45,44 +46,15 @@ pub(super) enum StatusError {
     /// 405: TRACE, CONNECT where nothing is relayed, and HEAD of a watch.
     #[error("the method is not supported")]
     Method,
-    /// 403: the request has no credential, and its Host is not a loopback name.
-    #[error(
-        "weir attaches the node credential only to requests whose Host is a loopback address or localhost, not {0:?}: send a token"
-    )]
-    Host(String),
-    /// 403: the request has no credential, and a web page sent it through a browser.
-    #[error(
-        "weir does not attach the node credential to a request with the header {0}, which browsers add for web pages: send a token"
-    )]
-    Page(&'static str),
-    /// 403: the request has no credential, and its process has none of the configured uids or has closed its socket.
-    #[error(
-        "weir attaches the node credential only to requests of processes whose uid is in --node-credential-uids: send a token"
-    )]
-    Uid,
+    /// 401, 403 or 503: the request gets no credential, or is not allowed.
+    #[error(transparent)]
+    Access(AccessError),
     /// 429 with Retry-After: the client has too many requests on their way.
     #[error("too many requests of this client are in flight: at most {0}")]
     TooManyRequests(usize),
     /// 429: what the request makes Weir hold would exceed a share.
     #[error("{0}")]
     OverShare(OverShare),
-    /// 401: the client certificate was valid when the connection was opened.
-    #[error("the client certificate is not valid any more: {0}")]
-    Certificate(rustls::Error),
-    /// 403: the request impersonates somebody with a credential that Weir would add: the node's, or impersonation of its own.
-    #[error("weir does not impersonate with the credential of {0}: send a token")]
-    Impersonation(&'static str),
-    /// 403: the API server denied the SubjectAccessReview for a certificate's user.
-    #[error("forbidden: user {user:?} cannot {action}")]
-    Forbidden {
-        /// The user.
-        user: String,
-        /// The request in the words of the API server: `list resource "pods" in API group ""`.
-        action: String,
-    },
-    /// 503: the API server did not say whether the user may send the request.
-    #[error("weir cannot authorize the request: {0}")]
-    Review(String),
     /// 403: a write would store the edits of a filter in the cluster.
     #[error(
         "{resource} {name:?} is forbidden: filter {filter:?} {} this client, and a replacement would write that to the cluster; use server-side apply or a strategic merge patch",
@@ -178,6 +150,15 @@ fn ended(grace: &Option<(Duration, jiff::Timestamp)>) -> String {
     format!(", and what clients may read is unknown since {end}, when --offline-grace={grace:?} ended")
 }
 
+impl From<AccessError> for StatusError {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Upstream(error) => Self::Upstream(error),
+            error => Self::Access(error),
+        }
+    }
+}
+
 impl From<ResponseBodyError> for StatusError {
     fn from(error: ResponseBodyError) -> Self {
         Self::Interrupted(error.into())
@@ -219,24 +200,16 @@ impl StatusError {
             }
             Self::Head(error) => error.code(),
             Self::Handshake(error) => error.code(),
-            Self::Certificate(_) => StatusCode::UNAUTHORIZED,
             Self::TooManyRequests(_) | Self::OverShare(_) | Self::Stopping => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Host(_)
-            | Self::Page(_)
-            | Self::Uid
-            | Self::Impersonation(_)
-            | Self::NotAPeer
-            | Self::NotShared
-            | Self::NotRelayed
-            | Self::Forbidden { .. }
-            | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
+            Self::NotAPeer | Self::NotShared | Self::NotRelayed | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } | Self::NoModule => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(_))) => StatusCode::GATEWAY_TIMEOUT,
             Self::InvalidResponse(_) | Self::Interrupted(_) | Self::Relay(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
-            Self::Starting | Self::Review(_) | Self::Offline { .. } | Self::PeerUnavailable(_) => {
+            Self::Access(error) => error.code(),
+            Self::Starting | Self::Offline { .. } | Self::PeerUnavailable(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::TooLargeVersion { .. } => StatusCode::GATEWAY_TIMEOUT,

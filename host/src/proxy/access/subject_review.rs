@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::attributes::attributes;
 use crate::proxy::credential::hash_text;
-use crate::proxy::respond::StatusError;
+use super::error::AccessError;
 use crate::proxy::server::client_certificate::Subject;
 use weir_kube::{RequestInfo, RequestKind};
 use weir_upstream::UpstreamError;
@@ -64,18 +64,18 @@ impl Review {
     ///
     /// # Errors
     /// The API server did not respond, or not with a review. The caller must deny the request.
-    pub(super) async fn send(&self, client: &kube::Client) -> Result<bool, StatusError> {
+    pub(super) async fn send(&self, client: &kube::Client) -> Result<bool, AccessError> {
         let review = SubjectAccessReview { spec: self.spec.clone(), ..SubjectAccessReview::default() };
         let response = Api::all(client.clone()).create(&PostParams::default(), &review).await;
         let response: SubjectAccessReview = response.map_err(|error| match error {
             kube::Error::Api(status) => {
-                StatusError::Review(format!("the API server returned {}: {}", status.code, status.message))
+                AccessError::Review(format!("the API server returned {}: {}", status.code, status.message))
             }
             kube::Error::Service(error) => match error.downcast::<UpstreamError>() {
-                Ok(error) => StatusError::Upstream(*error),
-                Err(error) => StatusError::Review(error.to_string()),
+                Ok(error) => AccessError::Upstream(*error),
+                Err(error) => AccessError::Review(error.to_string()),
             },
-            error => StatusError::Review(error.to_string()),
+            error => AccessError::Review(error.to_string()),
         })?;
         Ok(response.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }

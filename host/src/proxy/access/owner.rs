@@ -2,11 +2,11 @@
 
 use weir_upstream::Identity;
 
-use super::Proxy;
-use super::credential::Caller;
+use super::Access;
+use crate::proxy::credential::Caller;
 use weir_process::ledger::Owner;
 
-impl Proxy {
+impl Access {
     /// The owner, after asking the API server for it unless it is known. Cancel-safe.
     pub(in crate::proxy) async fn known_owner(&self, caller: &Caller) -> Owner {
         self.authenticate(caller).await;

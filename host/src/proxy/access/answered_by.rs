@@ -6,15 +6,15 @@
 use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
 use weir_upstream::AnsweredBy;
 
-use super::Proxy;
+use super::Access;
 use weir_view::is_built_in;
 
 /// Subresources that a kubelet, or what it runs, answers through the API server.
 const PASSED_ON: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-impl Proxy {
+impl Access {
     /// Whether the API server itself answers a request. If that is not known, it does not.
-    pub(super) fn is_answered_by_server(&self, parsed: &RequestInfo) -> bool {
+    pub(in crate::proxy) fn is_answered_by_server(&self, parsed: &RequestInfo) -> bool {
         match &parsed.kind {
             RequestKind::Resource(resource) => self.is_resource_answered_by_server(resource),
             RequestKind::NonResource => {
@@ -24,12 +24,12 @@ impl Proxy {
     }
 
     /// The same for the head of the request.
-    pub(super) fn answered_by(&self, parsed: &RequestInfo) -> AnsweredBy {
+    pub(in crate::proxy) fn answered_by(&self, parsed: &RequestInfo) -> AnsweredBy {
         if self.is_answered_by_server(parsed) { AnsweredBy::Server } else { AnsweredBy::Backend }
     }
 
     /// The same for a request of which only the resource is known.
-    pub(super) fn resource_answered_by(&self, resource: &ResourceRequest) -> AnsweredBy {
+    pub(in crate::proxy) fn resource_answered_by(&self, resource: &ResourceRequest) -> AnsweredBy {
         if self.is_resource_answered_by_server(resource) { AnsweredBy::Server } else { AnsweredBy::Backend }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use moka::future::Cache;
 use tokio::time::{Instant, timeout};
 
-use crate::proxy::respond::StatusError;
+use super::error::AccessError;
 use weir_upstream::clock;
 
 /// How long an allowed request of a client certificate's user stays allowed. The API server authorizes it again.
@@ -103,12 +103,12 @@ impl ReviewCache {
     /// cancelled, another one that waits for it sends its own.
     ///
     /// # Errors
-    /// [`StatusError::Review`]: the review failed or timed out.
+    /// [`AccessError::Review`]: the review failed or timed out.
     pub(in crate::proxy) async fn get_or_send(
         &self,
         key: &ReviewKey,
-        send: impl Future<Output = Result<bool, StatusError>>,
-    ) -> Result<bool, StatusError> {
+        send: impl Future<Output = Result<bool, AccessError>>,
+    ) -> Result<bool, AccessError> {
         let ended = self.ended.get(&key.credential).await;
         let forgotten = self.forgotten.load(Ordering::Acquire);
         let is_expired = |review: &CachedReview| {
@@ -125,21 +125,21 @@ impl ReviewCache {
         };
         if review.forgotten < forgotten {
             // A request that comes while another cluster's answer is on its way does not get it.
-            return Err(StatusError::Review("another cluster answers now".to_owned()));
+            return Err(AccessError::Review("another cluster answers now".to_owned()));
         }
-        review.allowed.map_err(StatusError::Review)
+        review.allowed.map_err(AccessError::Review)
     }
 
     async fn send(
         &self,
         key: &ReviewKey,
-        send: impl Future<Output = Result<bool, StatusError>>,
+        send: impl Future<Output = Result<bool, AccessError>>,
         allowed_for: Duration,
     ) -> CachedReview {
         let (started, forgotten) = (Instant::now(), self.forgotten.load(Ordering::Acquire));
         let allowed = match timeout(TIMEOUT, send).await {
             Ok(Ok(allowed)) => Ok(allowed),
-            Ok(Err(StatusError::Review(reason))) => Err(reason),
+            Ok(Err(AccessError::Review(reason))) => Err(reason),
             Ok(Err(other)) => Err(other.to_string()),
             Err(_) => Err(format!("no response within {TIMEOUT:?}")),
         };
@@ -222,7 +222,7 @@ mod tests {
         let send = async {
             sent.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(1)).await;
-            result.map_err(|reason| StatusError::Review(reason.to_owned()))
+            result.map_err(|reason| AccessError::Review(reason.to_owned()))
         };
         cache.get_or_send(&key, send).await.map_err(|error| error.to_string())
     }
@@ -301,7 +301,7 @@ mod tests {
             let cache = cache.clone();
             clients.spawn(async move {
                 for _ in 0..20_000 {
-                    let failed = async { Err(StatusError::Review("no".to_owned())) };
+                    let failed = async { Err(AccessError::Review("no".to_owned())) };
                     assert!(cache.get_or_send(&key("a"), failed).await.is_err());
                 }
             });

@@ -7,33 +7,115 @@
 //! - the Host header, because a web page can make its own host name resolve to this port (DNS rebinding);
 //! - the headers that browsers add to requests of web pages.
 
-pub(super) mod acceptance;
-mod access;
+mod acceptance;
+mod answered_by;
 mod attributes;
-pub(super) mod grants;
-pub(super) mod kinds;
+mod error;
+mod grants;
+mod kinds;
 pub(super) mod outcome;
+mod owner;
 mod permits;
-pub(super) mod reviews;
+mod reviews;
 mod self_review;
+mod subject_review;
+
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
-use self::access::Review;
+use self::acceptance::Acceptances;
+pub(super) use self::error::AccessError;
+use self::grants::Grants;
+use self::kinds::KindReviews;
+use self::reviews::ReviewCache;
 use self::reviews::ReviewKey;
-use super::Proxy;
+use self::subject_review::Review;
 use super::credential::{Caller, has_credential, impersonates};
-use super::respond::StatusError;
 use super::server::client_certificate::Subject;
 use super::server::listener::Peer;
 use crate::named_host::{NamedHost, authorities};
+use crate::outage::Outage;
 use weir_kube::RequestInfo;
-use weir_upstream::Identity;
+use weir_upstream::{Identity, Tasks, Upstream};
+use weir_view::Views;
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
-impl Proxy {
+/// Whose requests get which credential, and who may read what.
+pub(crate) struct Access {
+    upstream: Arc<Upstream>,
+    /// The client for the daemon's own requests.
+    client: kube::Client,
+    /// The uids of the processes whose requests get the node credential.
+    node_credential_uids: Vec<u32>,
+    /// The service accounts of the node's own components, as `namespace/name`.
+    node_service_accounts: Vec<String>,
+    /// Whose credentials the API server has accepted.
+    accepted: Acceptances,
+    /// The permissions for the time without an API server.
+    grants: Grants,
+    /// What was asked about the permissions of clients.
+    kind_reviews: KindReviews,
+    /// Whether the users of client certificates may send requests.
+    reviews: ReviewCache,
+    /// Whether clients may read what views serve.
+    read_reviews: ReviewCache,
+    /// `None`: every read goes upstream.
+    views: Option<Arc<Views>>,
+    tasks: Tasks,
+}
+
+/// The parts of the daemon that decide with [`Access`].
+pub(super) struct AccessParts {
+    /// The API servers.
+    pub(super) upstream: Arc<Upstream>,
+    /// The time without them.
+    pub(super) outage: Arc<Outage>,
+    /// What may be read from memory, and the file in which permissions outlive the process.
+    pub(super) views: Option<Arc<Views>>,
+    /// The uids of the processes whose requests get the node credential.
+    pub(super) node_credential_uids: Vec<u32>,
+    /// The service accounts of the node's own components, as `namespace/name`.
+    pub(super) node_service_accounts: Vec<String>,
+    /// Where requests of its own run, which no client waits for.
+    pub(super) tasks: Tasks,
+}
+
+impl Access {
+    pub(super) fn new(parts: AccessParts) -> Arc<Self> {
+        let AccessParts { upstream, outage, views, node_credential_uids, node_service_accounts, tasks } = parts;
+        let disk = views.as_ref().and_then(|views| views.disk());
+        Arc::new(Self {
+            client: upstream.client(),
+            upstream,
+            node_credential_uids,
+            node_service_accounts,
+            accepted: Acceptances::default(),
+            grants: Grants::new(disk, outage),
+            kind_reviews: KindReviews::default(),
+            reviews: ReviewCache::for_certificates(),
+            read_reviews: ReviewCache::for_reads(),
+            views,
+            tasks,
+        })
+    }
+
+    /// Whether a caller is a component of the node.
+    pub(super) fn is_node_component(&self, caller: &Caller) -> bool {
+        caller.is_node_component(&self.node_service_accounts)
+    }
+
+    /// Forgets credentials and permissions: they turn out to be of another cluster.
+    pub(super) fn forget(&self) {
+        // Rows first: permissions that come from now on are written, because no row has them.
+        self.grants.forget();
+        self.accepted.forget();
+        self.reviews.forget();
+        self.read_reviews.forget();
+    }
+
     /// Selects the credential of a request, and sets the impersonation headers. Cancel-safe.
     ///
     /// # Errors
@@ -43,13 +125,13 @@ impl Proxy {
         request: &mut Request<B>,
         parsed: &RequestInfo,
         peer: &Peer,
-    ) -> Result<Caller, StatusError> {
+    ) -> Result<Caller, AccessError> {
         if has_credential(request.headers()) {
             return Ok(Caller::of(Identity::Client, request.headers()));
         }
-        if let Some(subject) = peer.subject()? {
+        if let Some(subject) = peer.subject().map_err(AccessError::Certificate)? {
             if impersonates(request.headers()) {
-                return Err(StatusError::Impersonation("the user of the client certificate"));
+                return Err(AccessError::Impersonation("the user of the client certificate"));
             }
             impersonate(request.headers_mut(), subject);
             let caller = Caller::of(Identity::Impersonated, request.headers());
@@ -61,11 +143,11 @@ impl Proxy {
         }
         check_not_web_page(request.uri(), request.headers())?;
         if !peer.uid().is_some_and(|uid| self.node_credential_uids.contains(&uid)) {
-            return Err(StatusError::Uid);
+            return Err(AccessError::Uid);
         }
         // Without its impersonation the request would have more rights than it asks for.
         if impersonates(request.headers()) {
-            return Err(StatusError::Impersonation("the node"));
+            return Err(AccessError::Impersonation("the node"));
         }
         Ok(Caller::of(Identity::Node, request.headers()))
     }
@@ -81,7 +163,7 @@ impl Proxy {
         subject: &Subject,
         method: &Method,
         parsed: &RequestInfo,
-    ) -> Result<(), StatusError> {
+    ) -> Result<(), AccessError> {
         let review = Review::new(subject, method, parsed);
         let key =
             ReviewKey { owner: caller.owner(), credential: caller.key().clone(), name: review.key(), expires: None };
@@ -101,7 +183,7 @@ impl Proxy {
         };
         match allowed {
             true => Ok(()),
-            false => Err(StatusError::Forbidden { user: subject.user.clone(), action: review.to_string() }),
+            false => Err(AccessError::Forbidden { user: subject.user.clone(), action: review.to_string() }),
         }
     }
 
@@ -129,13 +211,13 @@ fn impersonate(headers: &mut HeaderMap, subject: &Subject) {
 }
 
 /// Checks by its headers that a request without a credential was not sent by a web page.
-fn check_not_web_page(uri: &Uri, headers: &HeaderMap) -> Result<(), StatusError> {
+fn check_not_web_page(uri: &Uri, headers: &HeaderMap) -> Result<(), AccessError> {
     if let Some(host) = authorities(uri, headers).find(|host| !is_loopback(host)) {
-        return Err(StatusError::Host(host.chars().filter(|c| !c.is_control()).take(100).collect()));
+        return Err(AccessError::Host(host.chars().filter(|c| !c.is_control()).take(100).collect()));
     }
     for name in ["origin", "sec-fetch-site"] {
         if headers.contains_key(name) {
-            return Err(StatusError::Page(name));
+            return Err(AccessError::Page(name));
         }
     }
     Ok(())

@@ -6,11 +6,10 @@ use http::{Method, StatusCode, Uri};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use tokio::sync::mpsc;
 use weir_kube::{RequestInfo, ResourceRequest, Verb};
-use weir_store::ClusterWatch;
 use weir_upstream::{Identity, Refusal};
 
 use super::attributes::attributes;
-use crate::proxy::Proxy;
+use super::Access;
 use crate::proxy::credential::Caller;
 
 /// The answer to a client's own request.
@@ -23,7 +22,7 @@ pub(in crate::proxy) struct Outcome {
     pub(in crate::proxy) status: StatusCode,
 }
 
-impl Proxy {
+impl Access {
     /// Notes the answer to a read of a cached resource once the API server has said that it serves the resource's group itself,
     /// which Weir asks once. It is not asked for a refusal of a credential that it has never accepted, because such a
     /// client could name any version of a group.
@@ -35,39 +34,22 @@ impl Proxy {
         if !views.serve(component, asked) {
             return;
         }
-        let (proxy, views, asked, outcome) = (self.clone(), views.clone(), asked.clone(), outcome.clone());
+        let (access, views, asked, outcome) = (self.clone(), views.clone(), asked.clone(), outcome.clone());
         self.tasks.spawn_until_stop(async move {
             let is_denied = matches!(outcome.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            let is_worth_it = outcome.status.is_success() || (is_denied && proxy.is_accepted(&outcome.caller).await);
+            let is_worth_it = outcome.status.is_success() || (is_denied && access.is_accepted(&outcome.caller).await);
             if is_worth_it && views.is_found_local(&asked).await {
-                proxy.note_outcome(&outcome).await;
+                access.note_outcome(&outcome).await;
             }
         });
     }
 
-    /// Notes what the API server refuses to the credentials of clients with which Weir itself reads. `Proxy` ends with the daemon.
+    /// Notes what the API server refuses to the credentials of clients with which Weir itself reads. It ends with the daemon.
     pub(crate) fn note_refusals(self: &Arc<Self>, mut refused: mpsc::Receiver<Refusal>) {
-        let proxy = self.clone();
+        let access = self.clone();
         self.tasks.spawn_until_stop(async move {
             while let Some(refusal) = refused.recv().await {
-                proxy.note_refusal(refusal).await;
-            }
-        });
-    }
-
-    /// Forgets credentials, permissions and responses in memory when they turn out to be of another cluster. Those on disk are
-    /// set aside.
-    pub(crate) fn forget_other_clusters(self: &Arc<Self>, cluster: &ClusterWatch) {
-        let (proxy, mut changes) = (self.clone(), cluster.changes());
-        self.tasks.spawn_until_stop(async move {
-            while changes.changed().await.is_ok() {
-                // Rows first: permissions that come from now on are written, because no row has them.
-                proxy.grants.forget();
-                proxy.accepted.forget();
-                proxy.reviews.forget();
-                proxy.read_reviews.forget();
-                proxy.answers.forget_all();
-                proxy.chain_stamps.forget();
+                access.note_refusal(refusal).await;
             }
         });
     }
@@ -120,18 +102,18 @@ impl Proxy {
             if status.is_success() {
                 self.note_permission(caller, &asked, true).await;
             }
-            let (proxy, outcome) = (self.clone(), outcome.clone());
+            let (access, outcome) = (self.clone(), outcome.clone());
             // The client does not wait for that.
             self.tasks.spawn_until_stop(async move {
                 let Outcome { caller, component, request, status, .. } = &outcome;
-                if status.is_success() && !proxy.is_accepted(caller).await {
-                    proxy.authenticate(caller).await;
+                if status.is_success() && !access.is_accepted(caller).await {
+                    access.authenticate(caller).await;
                     // A denial that has come since holds.
-                    if !proxy.was_denied(caller, &asked).await {
-                        proxy.note_permission(caller, &asked, true).await;
+                    if !access.was_denied(caller, &asked).await {
+                        access.note_permission(caller, &asked, true).await;
                     }
                 }
-                proxy.review_kinds(caller, component, request).await;
+                access.review_kinds(caller, component, request).await;
             });
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use weir_kube::{GroupResource, RequestInfo, Verb};
 use weir_upstream::Delegation;
 
-use crate::proxy::Proxy;
+use super::Access;
 use crate::proxy::credential::Caller;
 use weir_view::Opener;
 
@@ -81,7 +81,7 @@ impl UserReviews {
     }
 }
 
-impl Proxy {
+impl Access {
     /// Reviews what else a caller may read. Components of the node read the same objects at each start, from views: they are not
     /// reviewed unless they list upstream, as the administrator's kubectl does with the node credential.
     pub(super) async fn review_kinds(self: &Arc<Self>, caller: &Caller, component: &str, request: &RequestInfo) {

@@ -14,9 +14,9 @@ use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, Upstream, set_us
 
 use super::attributes::{attributes, covered_by, question};
 use super::reviews::ReviewKey;
-use crate::proxy::Proxy;
+use super::Access;
 use crate::proxy::credential::Caller;
-use crate::proxy::respond::StatusError;
+use super::error::AccessError;
 
 const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
 /// The largest answer.
@@ -29,7 +29,7 @@ pub(super) enum Answer<T> {
     Refused(StatusCode),
 }
 
-impl Proxy {
+impl Access {
     /// Whether the API server lets the client read what it asks for.
     ///
     /// A review of a certificate's user was made already, when the request was identified. While no API server can be reached,
@@ -37,7 +37,7 @@ impl Proxy {
     ///
     /// # Errors
     /// The API server gives no answer.
-    pub(super) async fn may_read(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, StatusError> {
+    pub(super) async fn may_read(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, AccessError> {
         let Some(resource) = request.resource().filter(|_| caller.identity() != Identity::Impersonated) else {
             return Ok(true);
         };
@@ -57,7 +57,7 @@ impl Proxy {
     ///
     /// # Errors
     /// The API server gives no answer.
-    pub(super) async fn may(&self, caller: &Caller, asked: &ResourceAttributes) -> Result<bool, StatusError> {
+    pub(super) async fn may(&self, caller: &Caller, asked: &ResourceAttributes) -> Result<bool, AccessError> {
         let key = ReviewKey {
             owner: caller.owner(),
             credential: caller.key().clone(),
@@ -151,13 +151,13 @@ impl Proxy {
 }
 
 /// The body of a review.
-fn review(asked: &ResourceAttributes) -> Result<Vec<u8>, StatusError> {
+fn review(asked: &ResourceAttributes) -> Result<Vec<u8>, AccessError> {
     let spec = SelfSubjectAccessReviewSpec {
         resource_attributes: Some(asked.clone()),
         ..SelfSubjectAccessReviewSpec::default()
     };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    serde_json::to_vec(&review).map_err(|error| StatusError::Review(error.to_string()))
+    serde_json::to_vec(&review).map_err(|error| AccessError::Review(error.to_string()))
 }
 
 /// Sends a review with a client's own credential.
@@ -166,7 +166,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     caller: &Caller,
     path: PathAndQuery,
     review: Vec<u8>,
-) -> Result<Answer<T>, StatusError> {
+) -> Result<Answer<T>, AccessError> {
     let mut headers = caller.headers().clone();
     // The API server's audit log shows that Weir asks.
     set_user_agent(&mut headers);
@@ -180,9 +180,9 @@ pub(super) async fn ask<T: DeserializeOwned>(
         return Ok(Answer::Refused(status));
     }
     if !status.is_success() {
-        return Err(StatusError::Review(format!("the API server answers {status}")));
+        return Err(AccessError::Review(format!("the API server answers {status}")));
     }
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| StatusError::Review(error.to_string()))?.to_bytes();
-    serde_json::from_slice(&body).map(Answer::Review).map_err(|error| StatusError::Review(error.to_string()))
+    let body = body.map_err(|error| AccessError::Review(error.to_string()))?.to_bytes();
+    serde_json::from_slice(&body).map(Answer::Review).map_err(|error| AccessError::Review(error.to_string()))
 }

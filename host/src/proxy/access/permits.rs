@@ -3,12 +3,12 @@
 use weir_kube::{RequestInfo, RequestKind, Verb};
 use weir_store::StoreReader;
 
-use crate::proxy::Proxy;
+use super::Access;
 use crate::proxy::credential::Caller;
-use crate::proxy::respond::StatusError;
+use super::error::AccessError;
 use weir_view::Permit;
 
-impl Proxy {
+impl Access {
     /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. A client
     /// without permission opens no view.
     pub(in crate::proxy) async fn permit(
@@ -20,7 +20,7 @@ impl Proxy {
         self.reviewed(caller, component, request).await.ok().flatten()
     }
 
-    /// Reviews a read as [`Proxy::permit`] does, and returns why there was no review.
+    /// Reviews a read as [`Access::permit`] does, and returns why there was no review.
     ///
     /// # Errors
     /// The API server gives no answer.
@@ -29,7 +29,7 @@ impl Proxy {
         caller: &Caller,
         component: &str,
         request: &RequestInfo,
-    ) -> Result<Option<Permit>, StatusError> {
+    ) -> Result<Option<Permit>, AccessError> {
         let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return Ok(None) };
         if !self.authenticate(caller).await {
             return Ok(None);
@@ -46,7 +46,7 @@ impl Proxy {
 
     /// Whether a caller may read what it asks for. A list is followed by a watch: both are reviewed at once, so that a client
     /// that has its list before the API server is gone gets its watch, too.
-    async fn may_read_on(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, StatusError> {
+    async fn may_read_on(&self, caller: &Caller, request: &RequestInfo) -> Result<bool, AccessError> {
         let mut watch = request.clone();
         match &mut watch.kind {
             RequestKind::Resource(resource) if resource.verb == Verb::List => resource.verb = Verb::Watch,

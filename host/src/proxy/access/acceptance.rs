@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 use weir_upstream::Identity;
 
 use super::self_review::{Answer, ask};
-use crate::proxy::Proxy;
+use super::Access;
 use crate::proxy::credential::{Account, Caller, IssuedToken, hash_of, issued_claims, token_hash};
 use weir_process::ledger::Owner;
 
@@ -107,7 +107,7 @@ impl Default for Acceptances {
     }
 }
 
-impl Proxy {
+impl Access {
     /// Asks the API server whose credential a caller has, unless that is known. Returns whether it may be valid: a token that
     /// the API server refuses gets nothing from a view. Cancel-safe.
     pub(in crate::proxy) async fn authenticate(&self, caller: &Caller) -> bool {
