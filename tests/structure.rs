@@ -46,11 +46,13 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-runtime", &["weir-document", "weir-kube", "weir-process", "weir-spec"]),
     ("weir-registry", &["weir-kube", "weir-process", "weir-spec"]),
     ("weir-view", &["weir-store"]),
+    ("weir-front", &["weir-kube", "weir-process", "weir-upstream"]),
     (
         "weir",
         &[
             "weir-document",
             "weir-filter",
+            "weir-front",
             "weir-kube",
             "weir-process",
             "weir-registry",

@@ -12,7 +12,6 @@ pub mod cli;
 pub mod client_table;
 mod codec;
 pub mod config;
-mod connections;
 mod disk_cache;
 #[cfg(test)]
 mod documents;
@@ -36,7 +35,6 @@ pub mod reload;
 mod revalidate;
 mod server_addresses;
 mod server_file;
-pub mod sockets;
 mod time_file;
 pub mod traces;
 mod unpack;

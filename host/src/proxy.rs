@@ -2,7 +2,7 @@
 //!
 //! A request passes these modules in order:
 //!
-//! 1. [`server`] accepts connections and identifies the peer of each.
+//! 1. [`weir_front`] accepts connections and identifies the peer of each.
 //! 2. [`service`] handles one request: it parses the request and calls the next three.
 //! 3. [`identity`] selects the credential that the request has upstream.
 //! 4. [`route`] selects the handler.
@@ -29,7 +29,6 @@ mod request_span;
 mod respond;
 mod response;
 mod route;
-mod server;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -40,6 +39,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_front::{Front, FrontConfig, ListenError, Listener, ServerTls};
 use weir_runtime::ServingReceiver;
 use weir_store::UplinkLimit;
 use weir_upstream::{Tasks, Upstream};
@@ -59,13 +59,6 @@ use self::response::memory_budget::MemoryBudget;
 use self::response::read::ReadRequest;
 pub use self::response::relay::RelayMetrics;
 use self::response::relay::Relays;
-pub use self::server::certificate_info::CertificateInfo;
-pub(crate) use self::server::client_certificate::Subject;
-use self::server::drain::Drain;
-use self::server::listener;
-pub use self::server::listener::ListenError;
-use self::server::log_limit::LogLimit;
-pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
 use crate::client_table::ClientTable;
 use crate::config::{Compression, Resend};
@@ -73,7 +66,6 @@ use crate::ledger::Ledger;
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
 use crate::outage::Outage;
-use crate::sockets::Listener;
 use crate::view::{ChainStamps, Views};
 
 /// The settings of the proxy.
@@ -183,10 +175,8 @@ pub struct Proxy {
     compression: Compression,
     resend: Resend,
     start_wait: Duration,
-    allow_remote_plaintext: bool,
-    max_connections: usize,
-    refused_heads: LogLimit,
-    drain: Drain,
+    /// The ports.
+    front: Arc<Front>,
     peer_nodes: Vec<String>,
     modules: Option<Arc<ModuleCache>>,
     /// `None`: `CONNECT` is no method of this daemon.
@@ -223,6 +213,12 @@ impl Proxy {
         let (memory_budget, unread) = (Arc::new(MemoryBudget::new(config.response_memory)), UnreadAnswers::new());
         let (budget, answers) = (memory_budget.clone(), unread.clone());
         tasks.spawn_until_stop(async move { answers.give_up(|| budget.free()).await });
+        let front = FrontConfig {
+            allow_remote_plaintext: config.allow_remote_plaintext,
+            max_connections: config.max_connections,
+            drain: config.drain,
+        };
+        let front = Front::new(&front, tasks.clone());
         Arc::new(Self {
             lists,
             client: upstream.client(),
@@ -251,10 +247,7 @@ impl Proxy {
             compression: config.compression,
             resend: config.resend,
             start_wait: config.start_wait,
-            allow_remote_plaintext: config.allow_remote_plaintext,
-            max_connections: config.max_connections,
-            refused_heads: LogLimit::default(),
-            drain: Drain::new(config.drain),
+            front,
             relays: rate.map(|rate| Relays::new(&config.peer_nodes, rate, relay_metrics)),
             peer_nodes: config.peer_nodes,
             modules,
@@ -271,19 +264,12 @@ impl Proxy {
     /// # Errors
     /// The listener is not on a loopback address, and the configuration does not allow that.
     pub fn serve(self: &Arc<Self>, listener: impl Into<Listener>) -> Result<(), ListenError> {
-        let listener = listener.into();
-        let address = listener.socket.local_addr().map_err(ListenError::Socket)?;
-        if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
-            return Err(ListenError::NotLoopback(address));
-        }
-        self.accept(listener, None);
-        Ok(())
+        self.front.serve(self, listener.into())
     }
 
     /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
     pub fn serve_tls(self: &Arc<Self>, listener: impl Into<Listener>, tls: Arc<ServerTls>) {
-        self.tasks.spawn_until_stop(tls.clone().watch_files());
-        self.accept(listener.into(), Some(tls));
+        self.front.serve_tls(self, listener.into(), tls);
     }
 
     /// Notes the version to which a stream from the API server has brought its client: a change of outcomes concerns it, too, and
@@ -299,9 +285,5 @@ impl Proxy {
             let shown_by = (!is_degraded).then(|| filtering.of_views());
             views.end_stream(&read.component, resource, version, shown_by);
         }
-    }
-
-    fn accept(self: &Arc<Self>, listener: Listener, tls: Option<Arc<ServerTls>>) {
-        self.tasks.spawn(listener::accept(self.clone(), listener, tls));
     }
 }

@@ -12,13 +12,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
+use weir_front::ServingCertificateMetrics;
 use weir_store::CacheDifference;
 use weir_store::disk::DiskCache;
 use weir_upstream::{CertificateValidity, Upstream, clock};
 
 use crate::node_facts::{NodeState, OFF, SWITCH};
 use crate::outage::{Outage, OutageStatus};
-use crate::proxy::ProxyMetrics;
 use crate::server_addresses::ServerAddresses;
 
 /// Those that are logged where they are found.
@@ -42,7 +42,7 @@ pub struct Notices {
     /// Where the servers are.
     pub(crate) servers: Option<Arc<ServerAddresses>>,
     /// The certificate of the HTTPS port.
-    pub(crate) proxy: Option<Arc<ProxyMetrics>>,
+    pub(crate) certificate: Option<Arc<ServingCertificateMetrics>>,
     /// Where stores outlive the process; `Some(None)`: nowhere.
     pub(crate) disk: Option<Option<Arc<DiskCache>>>,
     /// The last change of the cluster's history, and what has shown it.
@@ -86,7 +86,7 @@ impl Notices {
         for (credential, validity) in self.client_certificates() {
             add("client-certificate", ending(credential, validity));
         }
-        add("certificate", self.proxy.as_ref().and_then(|metrics| expiring(metrics.serving_certificate_validity()?)));
+        add("certificate", self.certificate.as_ref().and_then(|metrics| expiring(metrics.validity()?)));
         notices
     }
 
@@ -349,8 +349,8 @@ pub(super) mod tests {
         let shown = text(&state(NodeState::Known(misspelt)), "unknown-switch");
         assert!(shown.is_some_and(|text| text.contains("is \"Off\", which turns nothing off")));
 
-        let metrics = Arc::new(ProxyMetrics::default());
-        let notices = Notices { proxy: Some(metrics.clone()), ..Notices::default() };
+        let metrics = Arc::new(ServingCertificateMetrics::default());
+        let notices = Notices { certificate: Some(metrics.clone()), ..Notices::default() };
         assert_eq!(text(&notices, "certificate"), None, "there is no HTTPS port");
         let (now, year) = (clock::now(), 365 * 24 * HOUR);
         for (ends, lifetime, said) in [
@@ -364,7 +364,7 @@ pub(super) mod tests {
             (now + 2 * HOUR, 24 * HOUR, Some("expires at")),
         ] {
             let validity = CertificateValidity { ends, lifetime };
-            metrics.serving_certificate(validity);
+            metrics.set(validity);
             let found = text(&notices, "certificate");
             assert_eq!(found.is_some(), said.is_some(), "{found:?}");
             assert!(found.unwrap_or_default().contains(said.unwrap_or_default()));

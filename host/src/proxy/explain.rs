@@ -21,13 +21,12 @@ use super::Proxy;
 use super::credential::Caller;
 use super::respond::StatusError;
 use super::response::get::LIMIT;
-use super::server::listener::Peer;
 use crate::codec::list::{ListDecoder, ListPiece};
 use crate::codec::object::EncodedObject;
 use crate::codec::{CodecError, ObjectType};
-use crate::connections::Connection;
 use crate::explanation::Subject;
 use crate::view::{Shown, ViewOutcome};
+use weir_front::{Connection, Peer};
 
 /// The longest name of a client component in bytes, as for requests.
 const MAX_COMPONENT: usize = 128;

@@ -24,9 +24,8 @@ use self::reviews::ReviewKey;
 use super::Proxy;
 use super::credential::{Caller, has_credential, impersonates};
 use super::respond::StatusError;
-use super::server::client_certificate::Subject;
-use super::server::listener::Peer;
 use crate::named_host::{NamedHost, authorities};
+use weir_front::{Peer, Subject};
 use weir_kube::RequestInfo;
 use weir_upstream::Identity;
 
@@ -47,7 +46,7 @@ impl Proxy {
         if has_credential(request.headers()) {
             return Ok(Caller::of(Identity::Client, request.headers()));
         }
-        if let Some(subject) = peer.subject()? {
+        if let Some(subject) = peer.subject().map_err(StatusError::Certificate)? {
             if impersonates(request.headers()) {
                 return Err(StatusError::Impersonation("the user of the client certificate"));
             }

@@ -13,10 +13,10 @@ use tower::BoxError;
 
 use super::body::{AbortError, ResponseBody, full};
 use super::headers::NotHopByHop;
-use super::server::head_guard::HeadError;
 use super::websocket::handshake::HandshakeError;
 use crate::ledger::OverShare;
 use crate::outage::Outage;
+use weir_front::HeadError;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{OptionsError, OptionsErrorKind, RequestInfoError, Verb};
@@ -329,8 +329,14 @@ impl StatusError {
     /// Returns the response, in the encoding that the client asked for.
     #[must_use]
     pub(super) fn response(&self, encoding: Encoding) -> Response<ResponseBody> {
+        self.rendered(encoding).map(full)
+    }
+
+    /// Returns the response with its bytes.
+    #[must_use]
+    pub(super) fn rendered(&self, encoding: Encoding) -> Response<Bytes> {
         let (encoding, body) = self.encode(encoding);
-        let mut response = Response::new(full(body));
+        let mut response = Response::new(body);
         *response.status_mut() = self.code();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, encoding.content_type(Verb::Get));
@@ -342,12 +348,6 @@ impl StatusError {
             headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         response
-    }
-
-    /// Returns the Status in JSON, for a client of which nothing is known.
-    #[must_use]
-    pub(super) fn json(&self) -> Bytes {
-        self.encode(Encoding::Json).1
     }
 
     /// Returns the ERROR event that ends a watch, in the encoding of the watch.

@@ -8,12 +8,13 @@ mod remembered;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::{HeaderValue, Method, Response};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use self::remembered::RememberedRead;
-use super::body::{Meter, ResponseBody, guarded};
+use super::body::{Meter, ResponseBody, full, guarded};
 use super::credential::Caller;
 use super::headers::FromUpstream;
 use super::identity::outcome::Outcome;
@@ -29,10 +30,10 @@ use super::response::read::{ReadParts, ReadRequest};
 use super::response::write::WriteRequest;
 use super::response::{cached, forward, get, list, token_request, watch};
 use super::route::{Filtering, Route};
-use super::server::listener::Peer;
 use super::websocket::WebSocketWatch;
 use super::websocket::handshake::Handshake;
 use super::{Proxy, headers};
+use weir_front::{ActiveRequest, Handler, HeadError, Peer};
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, VerbClass, client_component};
 use weir_upstream::RequestBody;
 
@@ -57,13 +58,32 @@ impl RequestContext {
     }
 }
 
-impl Proxy {
-    /// Handles one request. Any error is a response, too.
-    pub(super) async fn handle(
+impl Handler for Proxy {
+    type Body = ResponseBody;
+
+    async fn answer(
         self: &Arc<Self>,
         request: http::Request<Incoming>,
         peer: Peer,
+        active: ActiveRequest,
     ) -> Response<ResponseBody> {
+        let version = request.version();
+        let response = self.handle(request, peer).await;
+        self.unread.watch(response, version, active)
+    }
+
+    fn refusal(error: HeadError, encoding: Encoding) -> Response<Bytes> {
+        StatusError::Head(error).rendered(encoding)
+    }
+
+    fn attach(&self, refusal: Response<Bytes>, version: Version, active: ActiveRequest) -> Response<ResponseBody> {
+        self.unread.watch(refusal.map(full), version, active)
+    }
+}
+
+impl Proxy {
+    /// Handles one request. Any error is a response, too.
+    async fn handle(self: &Arc<Self>, request: http::Request<Incoming>, peer: Peer) -> Response<ResponseBody> {
         let mut websocket = None;
         let response = in_span(request, |request| self.handle_in_span(request, peer, &mut websocket)).await;
         match websocket {

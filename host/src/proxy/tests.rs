@@ -32,11 +32,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use weir_apiserver::ApiServer;
 
-use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
+use super::{Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
 use crate::ledger::Ledger;
 use crate::outage::Outage;
 use crate::view::CacheMetrics;
+use weir_front::ListenError;
 use weir_runtime::{FilterSet, Serving, ServingSender};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::attributes::attributes;
 use crate::proxy::credential::hash_text;
 use crate::proxy::respond::StatusError;
-use crate::proxy::server::client_certificate::Subject;
+use weir_front::Subject;
 use weir_kube::{RequestInfo, RequestKind};
 use weir_upstream::UpstreamError;
 

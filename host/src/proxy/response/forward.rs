@@ -18,7 +18,7 @@ use crate::proxy::body::{AbortError, Meter, ResponseBody, empty};
 use crate::proxy::credential::Caller;
 use crate::proxy::headers;
 use crate::proxy::respond::StatusError;
-use crate::proxy::server::listener::Peer;
+use weir_front::Peer;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::ChainVersion;
 use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, UpstreamBody};

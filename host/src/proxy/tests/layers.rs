@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 /// Each module with the modules that it may use.
-const LAYERS: [(&str, &[&str]); 6] = [
-    ("server", &[]),
+const LAYERS: [(&str, &[&str]); 5] = [
     ("route", &[]),
-    ("response", &["server", "route"]),
-    ("identity", &["server"]),
-    ("websocket", &["server"]),
-    ("service", &["server", "response", "identity", "route", "websocket"]),
+    ("response", &["route"]),
+    ("identity", &[]),
+    ("websocket", &[]),
+    ("service", &["response", "identity", "route", "websocket"]),
 ];
 
 fn sources(at: &Path, found: &mut Vec<PathBuf>) {

@@ -27,9 +27,8 @@ use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, full};
 use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
-use crate::proxy::server::client_certificate::Subject;
-use crate::proxy::server::listener::Peer;
 use crate::view::{RequestSelector, View};
+use weir_front::{Peer, Subject};
 
 /// How much of a file is read at once.
 const CHUNK: usize = 64 << 10;
@@ -62,7 +61,7 @@ impl Proxy {
         path: &str,
         started: Instant,
     ) -> Result<Response<ResponseBody>, StatusError> {
-        if !peer.subject()?.is_some_and(|subject| self.is_peer(subject)) {
+        if !peer.subject().map_err(StatusError::Certificate)?.is_some_and(|subject| self.is_peer(subject)) {
             return Err(StatusError::NotAPeer);
         }
         if path == "/readyz" {

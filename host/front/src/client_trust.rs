@@ -17,11 +17,11 @@ use rustls::time_provider::TimeProvider as _;
 use tokio_util::sync::CancellationToken;
 use weir_upstream::clock::CertificateClock;
 
-use super::client_certificate::Subject;
+use crate::client_certificate::Subject;
 
 /// The verified certificate of one connection.
 #[derive(Debug)]
-pub(in crate::proxy) struct ClientCertificate {
+pub(crate) struct ClientCertificate {
     subject: Subject,
     address: SocketAddr,
     chain: Vec<CertificateDer<'static>>,
@@ -34,7 +34,7 @@ pub(in crate::proxy) struct ClientCertificate {
 
 /// The CA bundle for client certificates, and the connections that were opened with one.
 #[derive(Default)]
-pub(super) struct ClientTrust {
+pub(crate) struct ClientTrust {
     verifier: ArcSwapOption<Verifier>,
     connections: Mutex<Vec<Weak<ClientCertificate>>>,
 }
@@ -44,7 +44,7 @@ struct Verifier(Arc<dyn ClientCertVerifier>);
 
 impl ClientTrust {
     /// Takes the certificate of a connection. A connection whose certificate is not valid any more is closed.
-    pub(super) fn register(
+    pub(crate) fn register(
         self: &Arc<Self>,
         subject: Subject,
         chain: &[CertificateDer<'_>],
@@ -65,7 +65,7 @@ impl ClientTrust {
     }
 
     /// Replaces the bundle, and closes the connections that it does not cover.
-    pub(super) fn replace(&self, verifier: Option<Arc<dyn ClientCertVerifier>>) {
+    pub(crate) fn replace(&self, verifier: Option<Arc<dyn ClientCertVerifier>>) {
         self.verifier.store(verifier.map(|verifier| Arc::new(Verifier(verifier))));
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for certificate in connections.iter().filter_map(Weak::upgrade) {
@@ -79,7 +79,7 @@ impl ClientCertificate {
     ///
     /// # Errors
     /// It has expired, or the CA bundle does not cover it any more.
-    pub(in crate::proxy) fn subject(&self) -> Result<&Subject, rustls::Error> {
+    pub(crate) fn subject(&self) -> Result<&Subject, rustls::Error> {
         let now = now();
         // Certificates have times in whole seconds, and a new bundle closes the connection.
         if self.verified_at.load(Ordering::Relaxed) != now.as_secs() {

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -19,30 +19,28 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::client_certificate::Subject;
-use super::client_trust::ClientCertificate;
-use super::head_guard::{HEAD_BYTES, HEAD_FIELDS, HeadError, HeadGuard, OwnAnswers};
-use super::shut_down::{quiet, shut_down};
-use super::tls::ServerTls;
-use super::waiting_clients::{AcceptedClient, WaitingClients};
-use super::write_coalescer::{CoalescedStream, coalesce_writes};
-use crate::connections::{Connection, ConnectionPeer, Connections, NotAdmitted, peer_uid};
-use crate::proxy::Proxy;
-use crate::proxy::body::ResponseBody;
-use crate::proxy::respond::StatusError;
-use crate::sockets::Listener;
 use weir_kube::Encoding;
 use weir_upstream::{Tasks, error_report};
+
+use crate::client_certificate::Subject;
+use crate::connections::{ActiveRequest, Connection, ConnectionPeer, Connections, NotAdmitted};
+use crate::drain::Drain;
+use crate::handler::Handler;
+use crate::head_guard::{HEAD_BYTES, HEAD_FIELDS, HeadError, HeadGuard, OwnAnswers};
+use crate::log_limit::LogLimit;
+use crate::peer::Peer;
+use crate::shut_down::{LINGER, quiet, shut_down};
+use crate::sockets::Listener;
+use crate::tls::ServerTls;
+use crate::waiting_clients::{AcceptedClient, WaitingClients};
+use crate::write_coalescer::{CoalescedStream, coalesce_writes};
 
 /// The time that a connection may have no request, and with it the time to receive a request head. It is longer than the idle
 /// timeout of clients (client-go: 90 s): if the server closed first, it could miss a request that is on its way.
 const IDLE: Duration = Duration::from_secs(120);
 /// The time of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an idle connection waits for a request on its way when the daemon stops.
-pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// The most concurrent HTTP/2 streams of a connection.
 const STREAMS: u32 = 250;
 /// The pause after `accept` failed, probably because the process has no file descriptors left.
@@ -62,52 +60,70 @@ pub enum ListenError {
     Socket(#[source] io::Error),
 }
 
-/// The client side of a connection.
-#[derive(Debug, Clone)]
-pub(in crate::proxy) struct Peer {
-    /// The address of the client.
-    pub(in crate::proxy) address: SocketAddr,
-    /// The address that the client connected to.
-    local: Option<SocketAddr>,
-    /// The uid of the client process, looked up at most once; none if it is unknown.
-    uid: Arc<OnceLock<Option<u32>>>,
-    /// Its client certificate, if it sent one.
-    certificate: Option<Arc<ClientCertificate>>,
-    /// An upgraded stream keeps it by a clone of the peer.
-    pub(in crate::proxy) connection: Connection,
-    /// While it is held, ports that outlive the daemon go on accepting. `None` if the connection came after the stop.
-    _hold: Option<TaskTrackerToken>,
+/// What all ports share: their settings, the tasks of their connections, and the end of them.
+#[derive(Debug)]
+pub struct Front {
+    tasks: Tasks,
+    drain: Drain,
+    max_connections: usize,
+    allow_remote_plaintext: bool,
+    refused_heads: LogLimit,
 }
 
-impl Peer {
-    /// The client of a connection without TLS. `local` is the address that it connected to.
-    pub(in crate::proxy) fn plain(address: SocketAddr, local: Option<SocketAddr>, connection: Connection) -> Self {
-        Self { address, local, uid: Arc::default(), certificate: None, connection, _hold: None }
+/// The settings of all ports.
+#[derive(Debug, Clone)]
+pub struct FrontConfig {
+    /// Whether plain HTTP may be served on other addresses than loopback.
+    pub allow_remote_plaintext: bool,
+    /// The most concurrent connections of a port. One peer has at most half of them.
+    pub max_connections: usize,
+    /// The longest time to finish open requests when the daemon stops.
+    pub drain: Duration,
+}
+
+impl Front {
+    /// Creates what all ports share. They stop with the tasks.
+    #[must_use]
+    pub fn new(config: &FrontConfig, tasks: Tasks) -> Arc<Self> {
+        let FrontConfig { allow_remote_plaintext, max_connections, drain } = *config;
+        let (drain, refused_heads) = (Drain::new(drain), LogLimit::default());
+        Arc::new(Self { tasks, drain, max_connections, allow_remote_plaintext, refused_heads })
     }
 
-    /// The user and groups of the client certificate, if the client sent one.
+    /// Starts to serve plain HTTP on a bound listener, and returns. It stops with the daemon.
     ///
     /// # Errors
-    /// [`StatusError::Certificate`]: it is not valid any more.
-    pub(in crate::proxy) fn subject(&self) -> Result<Option<&Subject>, StatusError> {
-        self.certificate.as_deref().map(ClientCertificate::subject).transpose().map_err(StatusError::Certificate)
+    /// The listener is not on a loopback address, and the configuration does not allow that.
+    pub fn serve<H: Handler>(self: &Arc<Self>, handler: &Arc<H>, listener: Listener) -> Result<(), ListenError> {
+        let address = listener.socket.local_addr().map_err(ListenError::Socket)?;
+        if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
+            return Err(ListenError::NotLoopback(address));
+        }
+        self.start(handler, listener, None);
+        Ok(())
     }
 
-    /// Returns the uid of the local process that opened the connection; none if it is unknown.
-    pub(in crate::proxy) fn uid(&self) -> Option<u32> {
-        let local = self.local?;
-        *self.uid.get_or_init(|| peer_uid(self.address, local))
+    /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
+    pub fn serve_tls<H: Handler>(self: &Arc<Self>, handler: &Arc<H>, listener: Listener, tls: Arc<ServerTls>) {
+        self.tasks.spawn_until_stop(tls.clone().watch_files());
+        self.start(handler, listener, Some(tls));
     }
 
-    /// Copies the bytes of a stream that was upgraded from this connection. Closing the connection ends it. Cancel-safe.
-    pub(in crate::proxy) async fn unless_closed<T>(
-        &self,
-        copied: impl Future<Output = io::Result<T>>,
-    ) -> io::Result<T> {
-        let _active = self.connection.begin();
-        tokio::select! {
-            copied = copied => copied,
-            () = self.connection.close().cancelled() => Err(io::ErrorKind::ConnectionAborted.into()),
+    /// Returns when open requests are given up, upgraded streams included. The first call starts the timeout.
+    pub fn deadline(&self) -> Instant {
+        self.drain.deadline()
+    }
+
+    fn start<H: Handler>(self: &Arc<Self>, handler: &Arc<H>, listener: Listener, tls: Option<Arc<ServerTls>>) {
+        let connections = Connections::new(self.max_connections);
+        let port = Arc::new(Port { front: self.clone(), handler: handler.clone(), tls, connections });
+        self.tasks.spawn(accept(port, listener));
+    }
+
+    fn log_refused(&self, peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
+        if let Some(omitted) = self.refused_heads.permit() {
+            let error = error_report(error);
+            tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large");
         }
     }
 }
@@ -122,12 +138,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for TaskExecutor {
     }
 }
 
-/// Accepts connections until the port ends ([`Drain::port_ends`](super::drain::Drain::port_ends)).
-pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: Listener, tls: Option<Arc<ServerTls>>) {
+/// Accepts connections until the port ends ([`Drain::port_ends`]).
+async fn accept<H: Handler>(port: Arc<Port<H>>, listener: Listener) {
     let Listener { socket: listener, is_inherited } = listener;
-    let (draining, max) = (proxy.clone(), proxy.max_connections);
-    let mut end = pin!(draining.drain.port_ends(&draining.tasks, is_inherited));
-    let port = Port { proxy, tls, connections: Connections::new(max) };
+    let front = port.front.clone();
+    let mut end = pin!(front.drain.port_ends(&front.tasks, is_inherited));
     let mut waiting = WaitingClients::default();
     loop {
         let oldest = waiting.until();
@@ -169,19 +184,20 @@ pub(in crate::proxy) async fn accept(proxy: Arc<Proxy>, listener: Listener, tls:
     {}
 }
 
-/// What a listener needs for each connection.
-struct Port {
-    proxy: Arc<Proxy>,
+/// A port. Its connections share it.
+struct Port<H> {
+    front: Arc<Front>,
+    handler: Arc<H>,
     tls: Option<Arc<ServerTls>>,
     connections: Arc<Connections>,
 }
 
-impl Port {
+impl<H: Handler> Port<H> {
     /// Serves a connection, or refuses it because its client is at its share. Returns it if the port is full.
-    fn admit(&self, client: AcceptedClient) -> Option<AcceptedClient> {
+    fn admit(self: &Arc<Self>, client: AcceptedClient) -> Option<AcceptedClient> {
         let AcceptedClient { stream, address, peer } = client;
         match self.connections.try_admit(peer) {
-            Ok(connection) => serve(&self.proxy, self.tls.as_ref(), stream, address, connection),
+            Ok(connection) => serve(self, stream, address, connection),
             Err(NotAdmitted::Full) => return Some(AcceptedClient { stream, address, peer }),
             Err(NotAdmitted::Share) => {
                 tracing::warn!(%address, client = %peer, "connection refused: half of all connections are of this client, and all have requests");
@@ -191,7 +207,7 @@ impl Port {
     }
 
     /// Serves the connections for which there is room now.
-    fn serve_waiting(&self, waiting: &mut WaitingClients) {
+    fn serve_waiting(self: &Arc<Self>, waiting: &mut WaitingClients) {
         while let Some((until, client)) = waiting.pop() {
             if let Some(client) = self.admit(client) {
                 waiting.put_back(until, client);
@@ -207,24 +223,19 @@ impl Port {
     }
 }
 
-fn serve(
-    proxy: &Arc<Proxy>,
-    tls: Option<&Arc<ServerTls>>,
-    stream: TcpStream,
-    address: SocketAddr,
-    connection: Connection,
-) {
+fn serve<H: Handler>(port: &Arc<Port<H>>, stream: TcpStream, address: SocketAddr, connection: Connection) {
     let _ = stream.set_nodelay(true);
-    let hold = (!proxy.tasks.is_stopping()).then(|| proxy.drain.hold());
-    let peer = Peer { _hold: hold, ..Peer::plain(address, stream.local_addr().ok(), connection) };
-    let (proxy, tls, tasks) = (proxy.clone(), tls.cloned(), proxy.tasks.clone());
+    let front = &port.front;
+    let hold = (!front.tasks.is_stopping()).then(|| front.drain.hold());
+    let peer = Peer::plain(address, stream.local_addr().ok(), connection).with_hold(hold);
+    let (port, tls, tasks) = (port.clone(), port.tls.clone(), front.tasks.clone());
     // The runtime that serves the stream must register it, not this one.
     match stream.into_std() {
         // A future of its own for each kind. One for both would make a plain connection as large as one with TLS.
         Ok(stream) => match tls {
             None => tasks.spawn_connection(async move {
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => serve_http(proxy, stream, peer).await,
+                    Ok(stream) => serve_http(port, stream, peer).await,
                     Err(error) => tracing::warn!(%address, %error, "cannot serve a connection"),
                 }
             }),
@@ -232,7 +243,7 @@ fn serve(
                 match TcpStream::from_std(stream) {
                     Ok(stream) => {
                         let (stream, coalescer) = coalesce_writes(stream);
-                        coalescer.serve(serve_tls(proxy, tls, stream, peer)).await;
+                        coalescer.serve(serve_tls(port, tls, stream, peer)).await;
                     }
                     Err(error) => tracing::warn!(%address, %error, "cannot serve a connection"),
                 }
@@ -242,13 +253,18 @@ fn serve(
     }
 }
 
-async fn serve_tls(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: CoalescedStream<TcpStream>, peer: Peer) {
+async fn serve_tls<H: Handler>(
+    port: Arc<Port<H>>,
+    tls: Arc<ServerTls>,
+    stream: CoalescedStream<TcpStream>,
+    peer: Peer,
+) {
     let address = peer.address;
     let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(stream));
     let handshake = tokio::select! {
         handshake = handshake => handshake,
         () = peer.connection.close().cancelled() => return,
-        () = async { proxy.tasks.stopping().await; tokio::time::sleep(LINGER).await } => return,
+        () = async { port.front.tasks.stopping().await; tokio::time::sleep(LINGER).await } => return,
     };
     let stream = match handshake {
         Ok(Ok(stream)) => stream,
@@ -272,42 +288,41 @@ async fn serve_tls(proxy: Arc<Proxy>, tls: Arc<ServerTls>, stream: CoalescedStre
             return;
         }
     };
-    serve_http(proxy, stream, Peer { certificate, ..peer }).await;
+    serve_http(port, stream, peer.with_certificate(certificate)).await;
 }
 
-async fn serve_http<S>(proxy: Arc<Proxy>, stream: S, peer: Peer)
+async fn serve_http<H, S>(port: Arc<Port<H>>, stream: S, peer: Peer)
 where
+    H: Handler,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (draining, tasks) = (proxy.clone(), proxy.tasks.clone());
+    let front = port.front.clone();
     let (address, connection) = (peer.address, peer.connection.clone());
     let mut active = connection.active();
     let own = Arc::<OwnAnswers>::default();
     let answers = own.clone();
-    let io = TokioIo::new(HeadGuard::new(stream, connection.active(), own.clone()));
-    let refusing = proxy.clone();
+    let io = TokioIo::new(HeadGuard::new(stream, connection.active(), own.clone(), H::refusal));
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let (proxy, peer, active, own) = (proxy.clone(), peer.clone(), peer.connection.begin(), own.clone());
+        let (port, peer, active, own) = (port.clone(), peer.clone(), peer.connection.begin(), own.clone());
         async move {
             let version = request.version();
-            let unread = proxy.unread.clone();
             if *request.method() == Method::CONNECT {
                 own.note_tunnel();
             }
             // Boxed and dropped with the head. A connection would otherwise keep this memory while it is idle.
-            let mut response = Box::pin(answer(&proxy, request, peer)).await;
+            let mut response = Box::pin(answer(&port, request, peer, active)).await;
             // A response from memory may end before `shut_down` has noticed its request.
-            if proxy.tasks.is_stopping()
+            if port.front.tasks.is_stopping()
                 && version == Version::HTTP_11
                 && response.status() != StatusCode::SWITCHING_PROTOCOLS
             {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             own.note(version, &response);
-            Ok::<_, std::convert::Infallible>(unread.watch(response, version, active))
+            Ok::<_, std::convert::Infallible>(response)
         }
     });
-    let builder = http_server(&tasks);
+    let builder = http_server(&front.tasks);
     let mut served = pin!(builder.serve_connection_with_upgrades(io, service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
@@ -320,9 +335,9 @@ where
             let Ok(ended) = tokio::time::timeout(LINGER, served).await else { return };
             ended
         }
-        () = tasks.stopping() => {
+        () = front.tasks.stopping() => {
             let ended = tokio::select! {
-                ended = tokio::time::timeout_at(draining.drain.deadline(), shut_down(served, &mut active)) => ended,
+                ended = tokio::time::timeout_at(front.drain.deadline(), shut_down(served, &mut active)) => ended,
                 () = quiet(&connection, &answers) => {
                     tracing::debug!(%address, "connection closed before the head of a request was complete");
                     return;
@@ -331,7 +346,7 @@ where
             match ended {
                 Ok(ended) => ended,
                 Err(_) => {
-                    let timeout = draining.drain.timeout();
+                    let timeout = front.drain.timeout();
                     tracing::info!(%address, ?timeout, "connection closed: its requests did not finish within the drain timeout");
                     return;
                 }
@@ -340,7 +355,7 @@ where
     };
     if let Err(error) = ended {
         match error.downcast_ref::<hyper::Error>() {
-            Some(parse) if parse.is_parse() => log_refused(&refusing, address, parse),
+            Some(parse) if parse.is_parse() => front.log_refused(address, parse),
             _ => tracing::debug!(%address, error, "connection ended"),
         }
     }
@@ -369,20 +384,19 @@ fn http_server(tasks: &Tasks) -> auto::Builder<TaskExecutor> {
     builder
 }
 
-/// Responds to a request whose head has an acceptable size.
-async fn answer(proxy: &Arc<Proxy>, request: http::Request<Incoming>, peer: Peer) -> Response<ResponseBody> {
+/// Responds to a request, if its head has an acceptable size.
+async fn answer<H: Handler>(
+    port: &Port<H>,
+    request: http::Request<Incoming>,
+    peer: Peer,
+    active: ActiveRequest,
+) -> Response<H::Body> {
     match HeadError::check(&request) {
-        Ok(()) => proxy.handle(request, peer).await,
+        Ok(()) => port.handler.answer(request, peer, active).await,
         Err(error) => {
-            log_refused(proxy, peer.address, &error);
-            StatusError::Head(error).response(Encoding::for_errors(request.headers()))
+            port.front.log_refused(peer.address, &error);
+            let refusal = H::refusal(error, Encoding::for_errors(request.headers()));
+            port.handler.attach(refusal, request.version(), active)
         }
-    }
-}
-
-fn log_refused(proxy: &Proxy, peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
-    if let Some(omitted) = proxy.refused_heads.permit() {
-        let error = error_report(error);
-        tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large");
     }
 }

@@ -24,7 +24,7 @@ const BUSY: u64 = u64::MAX;
 
 /// The peer that opened a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum ConnectionPeer {
+pub enum ConnectionPeer {
     /// A program on another machine or in a pod, by its address.
     Address(IpAddr),
     /// A local program, by its uid; `None` if it is unknown.
@@ -33,7 +33,7 @@ pub(crate) enum ConnectionPeer {
 
 /// The connections of one port.
 #[derive(Debug)]
-pub(crate) struct Connections {
+pub struct Connections {
     max: usize,
     share: usize,
     table: Mutex<Table>,
@@ -61,7 +61,7 @@ struct OpenConnection {
 
 /// An open connection. It counts until all clones of it are dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Connection(Arc<Registered>);
+pub struct Connection(Arc<Registered>);
 
 #[derive(Debug)]
 struct Registered {
@@ -71,11 +71,11 @@ struct Registered {
 
 /// A request of a connection, or a stream that was upgraded from it. The connection is not idle until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ActiveRequest(Connection);
+pub struct ActiveRequest(Connection);
 
 /// Why a connection is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotAdmitted {
+pub enum NotAdmitted {
     /// The peer has its share of connections, and all of them have requests.
     Share,
     /// The port is full, and all connections have requests.
@@ -84,7 +84,7 @@ pub(crate) enum NotAdmitted {
 
 impl ConnectionPeer {
     /// Returns the peer that opened the connection from `client` to `server`.
-    pub(crate) fn of(client: SocketAddr, server: Option<SocketAddr>) -> Self {
+    pub fn of(client: SocketAddr, server: Option<SocketAddr>) -> Self {
         let address = client.ip().to_canonical();
         match address.is_loopback() {
             true => Self::Local(server.and_then(|server| peer_uid(client, server))),
@@ -105,7 +105,8 @@ impl fmt::Display for ConnectionPeer {
 
 impl Connections {
     /// Creates the table of a port that has at most `max` connections.
-    pub(crate) fn new(max: usize) -> Arc<Self> {
+    #[must_use]
+    pub fn new(max: usize) -> Arc<Self> {
         let table = Mutex::default();
         Arc::new(Self { max, share: max.div_ceil(2), table, freed: Notify::new(), created: Instant::now() })
     }
@@ -120,7 +121,7 @@ impl Connections {
     ///
     /// # Errors
     /// There is neither room nor an idle connection.
-    pub(crate) fn try_admit(self: &Arc<Self>, peer: ConnectionPeer) -> Result<Connection, NotAdmitted> {
+    pub fn try_admit(self: &Arc<Self>, peer: ConnectionPeer) -> Result<Connection, NotAdmitted> {
         let mut table = self.table();
         if table.of_peer.get(&peer).is_some_and(|open| *open >= self.share) {
             let idle = table.longest_idle(Some(peer)).ok_or(NotAdmitted::Share)?;
@@ -180,19 +181,19 @@ impl Table {
 
 impl ActiveRequest {
     /// The connection of the request.
-    pub(crate) fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &Connection {
         &self.0
     }
 }
 
 impl Connection {
     /// The peer that opened it.
-    pub(crate) fn peer(&self) -> ConnectionPeer {
+    pub fn peer(&self) -> ConnectionPeer {
         self.0.open.peer
     }
 
     /// Closes the connection at once when it is cancelled.
-    pub(crate) fn close(&self) -> &CancellationToken {
+    pub fn close(&self) -> &CancellationToken {
         &self.0.open.close
     }
 
@@ -202,7 +203,7 @@ impl Connection {
     }
 
     /// Counts a request until its response is complete.
-    pub(crate) fn begin(&self) -> ActiveRequest {
+    pub fn begin(&self) -> ActiveRequest {
         self.0.open.active.send_modify(|active| {
             *active += 1;
             self.0.open.idle_since.store(BUSY, Ordering::Release);
@@ -211,7 +212,7 @@ impl Connection {
     }
 
     /// Resolves when the connection has had no request for this long. Cancel-safe.
-    pub(crate) async fn idle(&self, limit: Duration) {
+    pub async fn idle(&self, limit: Duration) {
         let Registered { connections, open } = &*self.0;
         let mut active = self.active();
         // This owns the sender.

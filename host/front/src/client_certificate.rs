@@ -13,17 +13,17 @@ const AUTHENTICATED: &str = "system:authenticated";
 
 /// The subject of a verified client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Subject {
+pub struct Subject {
     /// The user name.
-    pub(crate) user: String,
+    pub user: String,
     /// The groups. `system:authenticated` is the last one.
-    pub(crate) groups: Vec<String>,
+    pub groups: Vec<String>,
 }
 
 impl Subject {
     /// Returns the subject; none if the certificate names no user, or if a name is not valid in an impersonation header.
     #[must_use]
-    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+    pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = Certificate::from_der(certificate).ok()?;
         let named = |oid| {
             let values = certificate.tbs_certificate().subject().iter().filter(move |part| part.oid == oid);

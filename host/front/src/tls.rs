@@ -9,6 +9,7 @@
 //! connections are open.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,17 +21,42 @@ use rustls::server::{NoServerSessionStorage, ResolvesServerCertUsingSni, WebPkiC
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use super::certificate_info::CertificateInfo;
-use super::client_trust::ClientTrust;
-use super::client_verifier::ClientVerifier;
-use crate::config::{SecureConfig, ServingCertificate};
-use crate::proxy::metrics::ProxyMetrics;
 use weir_process::WatchedFiles;
 use weir_upstream::clock::CertificateClock;
 use weir_upstream::error_report;
 
+use crate::certificate_info::CertificateInfo;
+use crate::client_trust::ClientTrust;
+use crate::client_verifier::ClientVerifier;
+use crate::metrics::ServingCertificateMetrics;
+
 /// The largest file in bytes.
 const MAX_FILE: usize = 4 << 20;
+
+/// The HTTPS port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecureConfig {
+    /// The address that it listens on.
+    pub address: SocketAddr,
+    /// The source of its certificate.
+    pub certificate: ServingCertificate,
+    /// The CA bundle for client certificates. Without it, none are requested.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The source of the certificate of the HTTPS port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServingCertificate {
+    /// Files that the operator maintains. Weir reloads them when they change.
+    Files {
+        /// PEM certificate chain.
+        certificate: PathBuf,
+        /// Private key.
+        key: PathBuf,
+    },
+    /// A CertificateSigningRequest. Pods trust the CA of the cluster.
+    Requested,
+}
 
 /// A reason why the HTTPS port has no valid TLS configuration. Retryable, because the files may change.
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +115,8 @@ pub struct ServerTls {
     files: WatchedFiles,
     installed: Mutex<Installed>,
     config: ArcSwap<ServerConfig>,
-    pub(super) trust: Arc<ClientTrust>,
-    metrics: Arc<ProxyMetrics>,
+    pub(crate) trust: Arc<ClientTrust>,
+    metrics: Arc<ServingCertificateMetrics>,
 }
 
 /// What a new configuration is made of, beside the files that have changed.
@@ -122,7 +148,10 @@ impl ServerTls {
     ///
     /// # Errors
     /// This machine has no TLS.
-    pub async fn load(source: SecureConfig, metrics: Arc<ProxyMetrics>) -> Result<Arc<Self>, ServerTlsError> {
+    pub async fn load(
+        source: SecureConfig,
+        metrics: Arc<ServingCertificateMetrics>,
+    ) -> Result<Arc<Self>, ServerTlsError> {
         let files = WatchedFiles::default();
         let read = PemFiles::read(&source, &files).await;
         let configured = read.and_then(|pem| Ok((configure(&source, &pem, None, &metrics)?, pem.client_ca)));
@@ -167,12 +196,12 @@ impl ServerTls {
     }
 
     /// Returns the acceptor for one connection.
-    pub(in crate::proxy) fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())
     }
 
     /// Reloads the files when they change. Runs until it is cancelled; cancel-safe.
-    pub(in crate::proxy) async fn watch_files(self: Arc<Self>) {
+    pub(crate) async fn watch_files(self: Arc<Self>) {
         loop {
             self.files.changed().await;
             let pem = PemFiles::read(&self.source, &self.files).await;
@@ -221,7 +250,7 @@ impl PemFiles {
 }
 
 /// The configuration before the files are valid.
-fn without_files(source: &SecureConfig, metrics: &ProxyMetrics) -> Result<Configured, ServerTlsError> {
+fn without_files(source: &SecureConfig, metrics: &ServingCertificateMetrics) -> Result<Configured, ServerTlsError> {
     let source = SecureConfig { certificate: ServingCertificate::Requested, ..source.clone() };
     configure(&source, &PemFiles::default(), None, metrics)
 }
@@ -231,7 +260,7 @@ fn configure(
     source: &SecureConfig,
     pem: &PemFiles,
     issued: Option<ChainAndKey>,
-    metrics: &ProxyMetrics,
+    metrics: &ServingCertificateMetrics,
 ) -> Result<Configured, ServerTlsError> {
     let invalid_pair = |error| match &source.certificate {
         ServingCertificate::Files { certificate, key } => {
@@ -280,7 +309,7 @@ fn configure(
     config.time_provider = Arc::new(CertificateClock);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     if let Some(validity) = validity {
-        metrics.serving_certificate(validity);
+        metrics.set(validity);
     }
     Ok((config, verifier))
 }
@@ -327,7 +356,8 @@ mod tests {
             client_ca,
         };
         let pem = PemFiles::read(&files, &WatchedFiles::default()).await;
-        let configured = pem.and_then(|pem| configure(&files, &pem, None, &ProxyMetrics::default()).map(drop));
+        let configured =
+            pem.and_then(|pem| configure(&files, &pem, None, &ServingCertificateMetrics::default()).map(drop));
         configured.err().map_or_else(String::new, |error| error_report(&error))
     }
 
@@ -341,14 +371,14 @@ mod tests {
             certificate: ServingCertificate::Requested,
             client_ca: Some(bundle.clone()),
         };
-        let metrics = Arc::<ProxyMetrics>::default();
+        let metrics = Arc::<ServingCertificateMetrics>::default();
         let tls = ServerTls::load(source.clone(), metrics.clone()).await.unwrap();
         let chain = CertificateDer::pem_file_iter(&certificate).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
         tls.install(chain, PrivateKeyDer::from_pem_file(&key).unwrap()).unwrap();
-        assert!(metrics.serving_certificate_validity().is_none(), "handshakes fail");
+        assert!(metrics.validity().is_none(), "handshakes fail");
         std::fs::copy(&certificate, &bundle).unwrap();
         tls.reload(PemFiles::read(&source, &tls.files).await);
-        assert!(metrics.serving_certificate_validity().is_some());
+        assert!(metrics.validity().is_some());
     }
 
     #[tokio::test]

@@ -13,18 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Response, StatusCode, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::Sleep;
-
-use crate::proxy::respond::StatusError;
 use weir_kube::Encoding;
 
 /// The largest request head. In HTTP/2 a field counts as its name, its value and 32 bytes more (RFC 9113, section 6.5.2).
-pub(super) const HEAD_BYTES: usize = 64 << 10;
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
 /// The most header fields of an HTTP/1.1 request. The parser has a table for each request, so it is no more than needed.
-pub(super) const HEAD_FIELDS: usize = 1024;
+pub(crate) const HEAD_FIELDS: usize = 1024;
 /// How long a refused client has to read the Status. Closing at once would reset the connection while it still sends.
 const LINGER: Duration = Duration::from_secs(1);
 /// The most bytes of a refused client that are read and dropped meanwhile.
@@ -32,7 +31,7 @@ const DRAINED: usize = 1 << 20;
 
 /// Why the head of a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(in crate::proxy) enum HeadError {
+pub enum HeadError {
     /// It is not HTTP.
     #[error(
         "its head is not valid HTTP, for example because of a raw <, > or \" in its first line, which must be percent-encoded"
@@ -48,7 +47,8 @@ pub(in crate::proxy) enum HeadError {
 
 impl HeadError {
     /// The HTTP status code.
-    pub(in crate::proxy) fn code(self) -> StatusCode {
+    #[must_use]
+    pub fn code(self) -> StatusCode {
         match self {
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::LongTarget => StatusCode::URI_TOO_LONG,
@@ -61,36 +61,20 @@ impl HeadError {
     ///
     /// # Errors
     /// [`Self::TooLarge`].
-    pub(super) fn check<B>(request: &http::Request<B>) -> Result<(), Self> {
+    pub(crate) fn check<B>(request: &http::Request<B>) -> Result<(), Self> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let size = target + fields.sum::<usize>();
         if request.version() == Version::HTTP_2 && size > HEAD_BYTES { Err(Self::TooLarge) } else { Ok(()) }
     }
-
-    /// What the connection sends.
-    fn answer(self, head: &str) -> Vec<u8> {
-        let error = StatusError::Head(self);
-        let (body, response) = (error.json(), error.response(Encoding::Json));
-        let line = head.lines().next().unwrap_or_default();
-        let mut bytes = Vec::with_capacity(512 + body.len());
-        // Writing to memory cannot fail.
-        let _ = write!(bytes, "{line}\r\n");
-        for (name, value) in response.headers() {
-            let _ = write!(bytes, "{name}: {}\r\n", value.to_str().unwrap_or_default());
-        }
-        for date in head.lines().filter(|line| line.starts_with("date: ")) {
-            let _ = write!(bytes, "{date}\r\n");
-        }
-        let _ = write!(bytes, "content-length: {}\r\nconnection: close\r\n\r\n", body.len());
-        bytes.extend_from_slice(&body);
-        bytes
-    }
 }
+
+/// Renders the response that says why a head is refused: [`Handler::refusal`](crate::Handler::refusal).
+pub(crate) type Refusal = fn(HeadError, Encoding) -> Response<Bytes>;
 
 /// What the service of a connection says of its own answers.
 #[derive(Debug, Default)]
-pub(super) struct OwnAnswers {
+pub(crate) struct OwnAnswers {
     /// The next answer in the form of hyper's own is one of the service.
     bare: AtomicBool,
     /// The connection may carry another protocol than HTTP/1.1.
@@ -101,7 +85,7 @@ pub(super) struct OwnAnswers {
 
 impl OwnAnswers {
     /// Notes an answer of the service before the connection sends it.
-    pub(super) fn note<B: http_body::Body>(&self, version: Version, response: &Response<B>) {
+    pub(crate) fn note<B: http_body::Body>(&self, version: Version, response: &Response<B>) {
         let code = response.status();
         if version == Version::HTTP_2 || code == StatusCode::SWITCHING_PROTOCOLS {
             self.other.store(true, Ordering::Release);
@@ -113,7 +97,7 @@ impl OwnAnswers {
     }
 
     /// Whether what was written waits for the client to read it.
-    pub(super) fn are_unread(&self) -> bool {
+    pub(crate) fn are_unread(&self) -> bool {
         self.unread.load(Ordering::Acquire)
     }
 
@@ -123,18 +107,19 @@ impl OwnAnswers {
     }
 
     /// Notes that a client asks for a tunnel, whose bytes are not HTTP.
-    pub(super) fn note_tunnel(&self) {
+    pub(crate) fn note_tunnel(&self) {
         self.other.store(true, Ordering::Release);
     }
 }
 
 /// A connection whose refused requests get a Status.
 #[derive(Debug)]
-pub(super) struct HeadGuard<S> {
+pub(crate) struct HeadGuard<S> {
     stream: S,
     /// The number of open requests.
     active: watch::Receiver<usize>,
     own: Arc<OwnAnswers>,
+    refusal: Refusal,
     refused: Option<Box<Refused>>,
 }
 
@@ -149,8 +134,8 @@ struct Refused {
 }
 
 impl<S> HeadGuard<S> {
-    pub(super) fn new(stream: S, active: watch::Receiver<usize>, own: Arc<OwnAnswers>) -> Self {
-        Self { stream, active, own, refused: None }
+    pub(crate) fn new(stream: S, active: watch::Receiver<usize>, own: Arc<OwnAnswers>, refusal: Refusal) -> Self {
+        Self { stream, active, own, refusal, refused: None }
     }
 
     /// The Status that replaces these bytes, if they are hyper's own answer.
@@ -160,13 +145,32 @@ impl<S> HeadGuard<S> {
             return None;
         }
         let is_of_service = self.own.bare.swap(false, Ordering::AcqRel);
-        (!is_of_service).then(|| error.answer(head))
+        // In JSON, because nothing is known of the client.
+        (!is_of_service).then(|| sent_bytes(&(self.refusal)(error, Encoding::Json), head))
     }
 
     fn refuse(&mut self, answer: Vec<u8>) {
         let patience = Box::pin(tokio::time::sleep(LINGER));
         self.refused = Some(Box::new(Refused { answer, sent: 0, is_shut_down: false, drained: 0, patience }));
     }
+}
+
+/// What the connection sends of a refusal, instead of hyper's answer with this head.
+fn sent_bytes(refusal: &Response<Bytes>, head: &str) -> Vec<u8> {
+    let body = refusal.body();
+    let line = head.lines().next().unwrap_or_default();
+    let mut bytes = Vec::with_capacity(512 + body.len());
+    // Writing to memory cannot fail.
+    let _ = write!(bytes, "{line}\r\n");
+    for (name, value) in refusal.headers() {
+        let _ = write!(bytes, "{name}: {}\r\n", value.to_str().unwrap_or_default());
+    }
+    for date in head.lines().filter(|line| line.starts_with("date: ")) {
+        let _ = write!(bytes, "{date}\r\n");
+    }
+    let _ = write!(bytes, "content-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    bytes.extend_from_slice(body);
+    bytes
 }
 
 /// Recognises the whole of an answer that hyper writes by itself: a status line, and no other fields than these.

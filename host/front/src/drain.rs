@@ -10,7 +10,7 @@ use weir_upstream::Tasks;
 
 /// The drain of all ports. It begins when the daemon stops.
 #[derive(Debug)]
-pub(in crate::proxy) struct Drain {
+pub(crate) struct Drain {
     timeout: Duration,
     deadline: OnceLock<Instant>,
     /// The connections from before the stop. Those that come during the drain do not count, so that they cannot prolong it.
@@ -19,23 +19,23 @@ pub(in crate::proxy) struct Drain {
 
 impl Drain {
     /// Requests have so much time to finish.
-    pub(in crate::proxy) fn new(timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         Self { timeout, deadline: OnceLock::new(), before: TaskTracker::new() }
     }
 
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Returns when open requests are given up. The first call starts the timeout.
-    pub(in crate::proxy) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         // A timeout of years would be beyond the clock.
         let after = |timeout| Instant::now().checked_add(timeout);
         *self.deadline.get_or_init(|| after(self.timeout).or_else(|| after(FAR)).unwrap_or_else(Instant::now))
     }
 
     /// What a connection from before the stop holds, with the streams that are upgraded from it.
-    pub(super) fn hold(&self) -> TaskTrackerToken {
+    pub(crate) fn hold(&self) -> TaskTrackerToken {
         self.before.token()
     }
 
@@ -44,7 +44,7 @@ impl Drain {
     /// An inherited socket stays open, and nobody accepts from it before the next daemon does. So this one goes on until the
     /// connections from before the stop have ended: a client that comes meanwhile would wait as long as the longest request. A
     /// socket of the daemon's own ends at once: its clients are refused, and try again, where the next daemon may listen already.
-    pub(super) async fn port_ends(&self, tasks: &Tasks, is_inherited: bool) {
+    pub(crate) async fn port_ends(&self, tasks: &Tasks, is_inherited: bool) {
         tasks.stopping().await;
         if is_inherited {
             self.before.close();

@@ -20,11 +20,11 @@ const LARGE: usize = 32 << 10;
 /// A stream whose writes are coalesced while [`WriteCoalescer::serve`] runs its connection. Afterwards, for example when the
 /// connection was upgraded, it passes every write on.
 #[derive(Debug)]
-pub(in crate::proxy) struct CoalescedStream<S>(Arc<Mutex<CoalescerState<S>>>);
+pub(crate) struct CoalescedStream<S>(Arc<Mutex<CoalescerState<S>>>);
 
 /// Runs the connection of a [`CoalescedStream`].
 #[derive(Debug)]
-pub(in crate::proxy) struct WriteCoalescer<S>(Arc<Mutex<CoalescerState<S>>>);
+pub(crate) struct WriteCoalescer<S>(Arc<Mutex<CoalescerState<S>>>);
 
 #[derive(Debug)]
 struct CoalescerState<S> {
@@ -38,7 +38,7 @@ struct CoalescerState<S> {
 }
 
 /// Splits a stream into the half that a connection uses and the half that runs it.
-pub(in crate::proxy) fn coalesce_writes<S>(stream: S) -> (CoalescedStream<S>, WriteCoalescer<S>) {
+pub(crate) fn coalesce_writes<S>(stream: S) -> (CoalescedStream<S>, WriteCoalescer<S>) {
     let state = Arc::new(Mutex::new(CoalescerState { stream, waiting: Vec::new(), sent: 0, serving: false }));
     (CoalescedStream(state.clone()), WriteCoalescer(state))
 }
@@ -50,7 +50,7 @@ fn lock<S>(state: &Mutex<CoalescerState<S>>) -> MutexGuard<'_, CoalescerState<S>
 impl<S: AsyncWrite + Unpin> WriteCoalescer<S> {
     /// Runs the connection that reads and writes the stream, and sends its writes whenever it has to wait. As cancel-safe as
     /// the connection.
-    pub(in crate::proxy) async fn serve<T>(self, connection: impl Future<Output = T>) -> T {
+    pub(crate) async fn serve<T>(self, connection: impl Future<Output = T>) -> T {
         let mut connection = pin!(connection);
         poll_fn(|cx| {
             lock(&self.0).serving = true;

@@ -14,10 +14,18 @@ struct Guarded {
     own: Arc<OwnAnswers>,
 }
 
+/// Like the daemon's.
+fn refusal(error: HeadError, _: Encoding) -> Response<Bytes> {
+    let (code, message) = (error.code(), error.to_string());
+    let status = serde_json::json!({ "kind": "Status", "code": code.as_u16(), "message": message });
+    let response = Response::builder().status(code).header("content-type", "application/json");
+    response.body(status.to_string().into()).unwrap()
+}
+
 fn guarded() -> Guarded {
     let (stream, client) = duplex(64 << 10);
     let ((active, open), own) = (watch::channel(0), Arc::<OwnAnswers>::default());
-    Guarded { guard: HeadGuard::new(stream, open, own.clone()), client, active, own }
+    Guarded { guard: HeadGuard::new(stream, open, own.clone(), refusal), client, active, own }
 }
 
 /// What the client reads of these bytes, after which it closes.
@@ -64,18 +72,18 @@ async fn an_answer_of_the_service_and_bytes_of_other_protocols_are_never_replace
     assert_eq!(sent(open, OWN).await, OWN, "the bytes of an open answer");
     let code = |code| Response::builder().status(code);
     let bare = guarded();
-    bare.own.note(Version::HTTP_11, &code(431).body(Empty::<bytes::Bytes>::new()).unwrap());
+    bare.own.note(Version::HTTP_11, &code(431).body(Empty::<Bytes>::new()).unwrap());
     assert_eq!(sent(bare, OWN).await, OWN, "the API server's own answer");
     for upgraded in [true, false] {
         let tunnel = guarded();
         match upgraded {
-            true => tunnel.own.note(Version::HTTP_11, &code(101).body(Empty::<bytes::Bytes>::new()).unwrap()),
+            true => tunnel.own.note(Version::HTTP_11, &code(101).body(Empty::<Bytes>::new()).unwrap()),
             false => tunnel.own.note_tunnel(),
         }
         assert_eq!(sent(tunnel, OWN).await, OWN, "what a pod sends through a tunnel");
     }
     let after = guarded();
-    after.own.note(Version::HTTP_11, &code(431).body(Full::new(bytes::Bytes::from_static(b"a"))).unwrap());
+    after.own.note(Version::HTTP_11, &code(431).body(Full::new(Bytes::from_static(b"a"))).unwrap());
     assert_ne!(sent(after, OWN).await, OWN, "a later request on the same connection");
 }
 

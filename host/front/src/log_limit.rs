@@ -11,7 +11,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// Counts the lines of one kind.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct LogLimit(Mutex<Option<Lines>>);
+pub struct LogLimit(Mutex<Option<Lines>>);
 
 #[derive(Debug)]
 struct Lines {
@@ -22,7 +22,7 @@ struct Lines {
 
 impl LogLimit {
     /// Whether a line may be logged now: with the number of those that were omitted before it.
-    pub(in crate::proxy) fn permit(&self) -> Option<u64> {
+    pub fn permit(&self) -> Option<u64> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = lines.get_or_insert_with(|| Lines { since: Instant::now(), logged: 0, omitted: 0 });
         if lines.since.elapsed() >= PERIOD {

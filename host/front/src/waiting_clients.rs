@@ -19,15 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An accepted connection.
 #[derive(Debug)]
-pub(super) struct AcceptedClient<S = TcpStream> {
-    pub(super) stream: S,
-    pub(super) address: SocketAddr,
-    pub(super) peer: ConnectionPeer,
+pub(crate) struct AcceptedClient<S = TcpStream> {
+    pub(crate) stream: S,
+    pub(crate) address: SocketAddr,
+    pub(crate) peer: ConnectionPeer,
 }
 
 /// The connections that wait, the oldest first.
 #[derive(Debug)]
-pub(super) struct WaitingClients<S = TcpStream>(VecDeque<(Instant, AcceptedClient<S>)>);
+pub(crate) struct WaitingClients<S = TcpStream>(VecDeque<(Instant, AcceptedClient<S>)>);
 
 impl<S> Default for WaitingClients<S> {
     fn default() -> Self {
@@ -37,7 +37,7 @@ impl<S> Default for WaitingClients<S> {
 
 impl<S> WaitingClients<S> {
     /// Lets a connection wait. Returns one that is refused for it, which may be itself.
-    pub(super) fn push(&mut self, client: AcceptedClient<S>) -> Option<AcceptedClient<S>> {
+    pub(crate) fn push(&mut self, client: AcceptedClient<S>) -> Option<AcceptedClient<S>> {
         self.0.push_back((Instant::now() + PATIENCE, client));
         if self.0.len() <= WAITING {
             return None;
@@ -52,17 +52,17 @@ impl<S> WaitingClients<S> {
     }
 
     /// Returns the connection that has waited longest, and until when it would.
-    pub(super) fn pop(&mut self) -> Option<(Instant, AcceptedClient<S>)> {
+    pub(crate) fn pop(&mut self) -> Option<(Instant, AcceptedClient<S>)> {
         self.0.pop_front()
     }
 
     /// Puts back what [`Self::pop`] returned.
-    pub(super) fn put_back(&mut self, until: Instant, client: AcceptedClient<S>) {
+    pub(crate) fn put_back(&mut self, until: Instant, client: AcceptedClient<S>) {
         self.0.push_front((until, client));
     }
 
     /// Until when the connection that has waited longest goes on waiting.
-    pub(super) fn until(&self) -> Option<Instant> {
+    pub(crate) fn until(&self) -> Option<Instant> {
         self.0.front().map(|(until, _)| *until)
     }
 }

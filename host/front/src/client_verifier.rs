@@ -15,7 +15,7 @@ const MAX_CHAIN: usize = 4;
 
 /// A verifier of client certificates.
 #[derive(Debug)]
-pub(super) struct ClientVerifier(pub(super) Arc<dyn ClientCertVerifier>);
+pub(crate) struct ClientVerifier(pub(crate) Arc<dyn ClientCertVerifier>);
 
 impl ClientCertVerifier for ClientVerifier {
     fn verify_client_cert(

@@ -1,17 +1,20 @@
 //! The end of connections when the daemon stops.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::watch;
 
-use super::head_guard::OwnAnswers;
-use super::listener::LINGER;
 use crate::connections::Connection;
+use crate::head_guard::OwnAnswers;
+
+/// How long an idle connection waits for a request on its way when the daemon stops.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// Resolves when a connection has neither a request nor something to send for longer than [`shut_down`] waits for one: the parser
 /// waits for the rest of a head as long as the client likes.
-pub(super) async fn quiet(connection: &Connection, answers: &OwnAnswers) {
+pub(crate) async fn quiet(connection: &Connection, answers: &OwnAnswers) {
     loop {
         connection.idle(2 * LINGER).await;
         if !answers.are_unread() {
@@ -24,7 +27,7 @@ pub(super) async fn quiet(connection: &Connection, answers: &OwnAnswers) {
 ///
 /// An idle HTTP/1.1 client may be sending its next request just now. So an idle connection waits for [`LINGER`]. The
 /// response to such a request has `Connection: close`. HTTP/2 needs no wait: GOAWAY names the last request.
-pub(super) async fn shut_down<C: GracefulConnection>(
+pub(crate) async fn shut_down<C: GracefulConnection>(
     mut connection: Pin<&mut C>,
     busy: &mut watch::Receiver<usize>,
 ) -> C::Output {
