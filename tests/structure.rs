@@ -50,11 +50,18 @@ const CRATES: &[(&str, &[&str])] = &[
         "weir-view",
         &["weir-document", "weir-kube", "weir-process", "weir-runtime", "weir-store", "weir-upstream", "weir-wire"],
     ),
+    ("weir-front", &["weir-kube", "weir-process", "weir-upstream"]),
+    (
+        "weir-access",
+        &["weir-front", "weir-kube", "weir-process", "weir-store", "weir-upstream", "weir-view", "weir-wire"],
+    ),
     (
         "weir",
         &[
+            "weir-access",
             "weir-document",
             "weir-filter",
+            "weir-front",
             "weir-kube",
             "weir-process",
             "weir-registry",

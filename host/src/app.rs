@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
+use weir_front::{ListenError, ListenSockets, Listener, SecureConfig, ServerTls, ServerTlsError, ServingCertificate};
 use weir_process::{WatchedFiles, files};
 use weir_runtime::{Compiler, EngineError, Loader, LookupSource as _, Serving};
 use weir_store::{Reflectors, watch_addresses};
@@ -21,7 +22,7 @@ use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
-use crate::config::{SecureConfig, ServeConfig, ServingCertificate};
+use crate::config::ServeConfig;
 use crate::disk_cache::{close_disk, confirm_cluster, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
 use crate::local_status::layer;
@@ -32,15 +33,14 @@ use crate::modules::{ModuleCache, Modules};
 use crate::node_facts::follow_node;
 use crate::node_name::trust_credential;
 use crate::node_report::NodeReport;
-use crate::outage::Outage;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
-use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts, ServerTls, ServerTlsError};
+use crate::proxy::{Proxy, ProxyConfig, ProxyParts};
 use crate::reload::{LastGood, LastTried, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
-use crate::sockets::{ListenSockets, Listener};
 use crate::time_file::TimeFile;
 use crate::traces::{Traces, TracesError};
+use weir_access::Outage;
 use weir_process::ledger::Ledger;
 
 /// How long the end waits for threads that use the disk.
@@ -129,7 +129,9 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     // The ports, and the address of one of them for pods.
     let ports = Ports::bind(&config).await?;
     let secure = match ports.secure {
-        Some((listener, secure)) => Some((listener, ServerTls::load(secure, metrics.proxy.clone()).await?)),
+        Some((listener, secure)) => {
+            Some((listener, ServerTls::load(secure, metrics.serving_certificate.clone()).await?))
+        }
         None => None,
     };
     if let Some(pods) = &config.pods {
@@ -273,7 +275,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         node: Some((config.node_name.clone(), node.clone())),
         upstream: Some(upstream.clone()),
         servers: Some(addresses),
-        proxy: Some(metrics.proxy),
+        certificate: Some(metrics.serving_certificate),
         disk: Some(disk.clone()),
         history: Arc::default(),
     });

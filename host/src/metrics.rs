@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
+use weir_front::ServingCertificateMetrics;
 use weir_runtime::RuntimeMetrics;
 use weir_store::CheckMetrics;
 use weir_store::disk::DiskMetrics;
@@ -18,8 +19,10 @@ use weir_view::CacheMetrics;
 /// The metrics of each part.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// Requests, watches, the serving certificate.
+    /// Requests and watches.
     pub proxy: Arc<ProxyMetrics>,
+    /// The certificate of the HTTPS port.
+    pub serving_certificate: Arc<ServingCertificateMetrics>,
     /// What is relayed for peers.
     pub relay: Arc<RelayMetrics>,
     /// The API servers.
@@ -48,6 +51,7 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         metrics.proxy.register(registry);
+        metrics.serving_certificate.register(registry);
         metrics.upstream.register(registry);
         metrics.relay.register(registry);
         metrics.runtime.register(registry);
@@ -65,6 +69,8 @@ impl Metrics {
     #[cfg(test)]
     pub(crate) fn sample(&self) {
         self.proxy.sample();
+        let (ends, lifetime) = (std::time::SystemTime::UNIX_EPOCH, std::time::Duration::ZERO);
+        self.serving_certificate.set(weir_upstream::CertificateValidity { ends, lifetime });
         self.upstream.sample();
         self.relay.sample();
         self.runtime.sample();

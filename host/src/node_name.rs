@@ -7,7 +7,7 @@ use weir_process::files::before_the_start;
 use weir_upstream::{ServerSource, client_certificate};
 
 use crate::config::ServeConfig;
-use crate::proxy::Subject;
+use weir_front::Subject;
 
 /// What the node credential says of `--node-name`.
 pub(crate) enum NameInFlag {

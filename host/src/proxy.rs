@@ -2,33 +2,28 @@
 //!
 //! A request passes these modules in order:
 //!
-//! 1. [`server`] accepts connections and identifies the peer of each.
+//! 1. [`weir_front`] accepts connections and identifies the peer of each.
 //! 2. [`service`] handles one request: it parses the request and calls the next three.
-//! 3. [`identity`] selects the credential that the request has upstream.
+//! 3. [`weir_access`] selects the credential that the request has upstream.
 //! 4. [`route`] selects the handler.
 //! 5. [`response`] contains the handlers: forward, get, list, watch, write.
 //! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
-//! [`explain`] explains why a client sees an object as it does. [`credential`] distinguishes clients by their credentials.
+//! [`explain`] explains why a client sees an object as it does.
 //! [`respond`] turns every error into a Kubernetes `Status`. [`weir_wire`] reads and writes lists, objects and events, and `weir_upstream` sends
 //! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 //!
 //! `tests/layers.rs` checks that these modules depend on each other in one direction only.
 
-mod answered_by;
 mod body;
-mod credential;
 mod explain;
 mod failure_log;
-mod identity;
 mod in_flight;
 mod metrics;
-mod owner;
 mod request_span;
 mod respond;
 mod response;
 mod route;
-mod server;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -39,17 +34,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+use weir_front::{Front, FrontConfig, ListenError, Listener, ServerTls};
 use weir_runtime::ServingReceiver;
-use weir_store::UplinkLimit;
-use weir_upstream::{Tasks, Upstream};
+use weir_store::{ClusterWatch, UplinkLimit};
+use weir_upstream::{Refusal, Tasks, Upstream};
 
 pub use self::explain::{ExplainError, ExplainRequest};
 use self::failure_log::FailureLog;
 pub(crate) use self::failure_log::FailureStatus;
-use self::identity::acceptance::Acceptances;
-use self::identity::grants::Grants;
-use self::identity::kinds::KindReviews;
-use self::identity::reviews::ReviewCache;
 use self::in_flight::InFlight;
 pub use self::metrics::ProxyMetrics;
 use self::response::answer_memory::AnswerMemory;
@@ -58,20 +51,13 @@ use self::response::memory_budget::MemoryBudget;
 use self::response::read::ReadRequest;
 pub use self::response::relay::RelayMetrics;
 use self::response::relay::Relays;
-pub use self::server::certificate_info::CertificateInfo;
-pub(crate) use self::server::client_certificate::Subject;
-use self::server::drain::Drain;
-use self::server::listener;
-pub use self::server::listener::ListenError;
-use self::server::log_limit::LogLimit;
-pub use self::server::tls::{ServerTls, ServerTlsError};
 use self::unread::UnreadAnswers;
 use crate::client_table::ClientTable;
 use crate::config::{Compression, Resend};
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
-use crate::outage::Outage;
-use crate::sockets::Listener;
+use weir_access::Outage;
+use weir_access::{Access, AccessParts};
 use weir_process::ledger::Ledger;
 use weir_view::{ChainStamps, Views};
 
@@ -149,19 +135,7 @@ pub struct ProxyParts {
 /// The proxy. It serves any number of listeners.
 pub struct Proxy {
     upstream: Arc<Upstream>,
-    /// The client for the daemon's own requests.
-    client: kube::Client,
-    node_credential_uids: Vec<u32>,
-    node_service_accounts: Vec<String>,
-    /// Whose credentials the API server has accepted.
-    accepted: Acceptances,
-    /// The permissions for the time without an API server.
-    grants: Grants,
-    /// What was asked about the permissions of clients.
-    kind_reviews: KindReviews,
-    reviews: ReviewCache,
-    /// Whether clients may read what views serve.
-    read_reviews: ReviewCache,
+    access: Arc<Access>,
     /// None: every read goes upstream.
     views: Option<Arc<Views>>,
     local_status: Option<Arc<LocalStatus>>,
@@ -182,10 +156,8 @@ pub struct Proxy {
     compression: Compression,
     resend: Resend,
     start_wait: Duration,
-    allow_remote_plaintext: bool,
-    max_connections: usize,
-    refused_heads: LogLimit,
-    drain: Drain,
+    /// The ports.
+    front: Arc<Front>,
     peer_nodes: Vec<String>,
     modules: Option<Arc<ModuleCache>>,
     /// `None`: `CONNECT` is no method of this daemon.
@@ -222,17 +194,24 @@ impl Proxy {
         let (memory_budget, unread) = (Arc::new(MemoryBudget::new(config.response_memory)), UnreadAnswers::new());
         let (budget, answers) = (memory_budget.clone(), unread.clone());
         tasks.spawn_until_stop(async move { answers.give_up(|| budget.free()).await });
-        Arc::new(Self {
-            lists,
-            client: upstream.client(),
-            upstream,
+        let front = FrontConfig {
+            allow_remote_plaintext: config.allow_remote_plaintext,
+            max_connections: config.max_connections,
+            drain: config.drain,
+        };
+        let front = Front::new(&front, tasks.clone());
+        let access = Access::new(AccessParts {
+            upstream: upstream.clone(),
+            outage: outage.clone(),
+            views: views.clone(),
             node_credential_uids: config.node_credential_uids,
             node_service_accounts: config.node_service_accounts,
-            accepted: Acceptances::default(),
-            grants: Grants::new(disk.clone(), outage.clone()),
-            kind_reviews: KindReviews::default(),
-            reviews: ReviewCache::for_certificates(),
-            read_reviews: ReviewCache::for_reads(),
+            tasks: tasks.clone(),
+        });
+        Arc::new(Self {
+            lists,
+            access,
+            upstream,
             views,
             local_status,
             answers: AnswerMemory::new(disk, ledger.clone()),
@@ -250,14 +229,29 @@ impl Proxy {
             compression: config.compression,
             resend: config.resend,
             start_wait: config.start_wait,
-            allow_remote_plaintext: config.allow_remote_plaintext,
-            max_connections: config.max_connections,
-            refused_heads: LogLimit::default(),
-            drain: Drain::new(config.drain),
+            front,
             relays: rate.map(|rate| Relays::new(&config.peer_nodes, rate, relay_metrics)),
             peer_nodes: config.peer_nodes,
             modules,
         })
+    }
+
+    /// Notes what the API server refuses to the credentials of clients with which Weir itself reads.
+    pub(crate) fn note_refusals(&self, refused: mpsc::Receiver<Refusal>) {
+        self.access.note_refusals(refused);
+    }
+
+    /// Forgets credentials, permissions and responses in memory when they turn out to be of another cluster. Those on disk are
+    /// set aside.
+    pub(crate) fn forget_other_clusters(self: &Arc<Self>, cluster: &ClusterWatch) {
+        let (proxy, mut changes) = (self.clone(), cluster.changes());
+        self.tasks.spawn_until_stop(async move {
+            while changes.changed().await.is_ok() {
+                proxy.access.forget();
+                proxy.answers.forget_all();
+                proxy.chain_stamps.forget();
+            }
+        });
     }
 
     /// What requests fail for.
@@ -270,19 +264,12 @@ impl Proxy {
     /// # Errors
     /// The listener is not on a loopback address, and the configuration does not allow that.
     pub fn serve(self: &Arc<Self>, listener: impl Into<Listener>) -> Result<(), ListenError> {
-        let listener = listener.into();
-        let address = listener.socket.local_addr().map_err(ListenError::Socket)?;
-        if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
-            return Err(ListenError::NotLoopback(address));
-        }
-        self.accept(listener, None);
-        Ok(())
+        self.front.serve(self, listener.into())
     }
 
     /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
     pub fn serve_tls(self: &Arc<Self>, listener: impl Into<Listener>, tls: Arc<ServerTls>) {
-        self.tasks.spawn_until_stop(tls.clone().watch_files());
-        self.accept(listener.into(), Some(tls));
+        self.front.serve_tls(self, listener.into(), tls);
     }
 
     /// Notes the version to which a stream from the API server has brought its client: a change of outcomes concerns it, too, and
@@ -298,9 +285,5 @@ impl Proxy {
             let shown_by = (!is_degraded).then(|| filtering.of_views());
             views.end_stream(&read.component, resource, version, shown_by);
         }
-    }
-
-    fn accept(self: &Arc<Self>, listener: Listener, tls: Option<Arc<ServerTls>>) {
-        self.tasks.spawn(listener::accept(self.clone(), listener, tls));
     }
 }

@@ -1,36 +1,17 @@
 //! Keeps the time of day in a file of the cache directory, for a start without a clock and without the API server.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use weir_process::files;
+use weir_process::{files, read_time};
 use weir_upstream::clock;
 
 /// The name of the file: one line with a time such as `2026-11-23T03:00:00Z`.
 pub(crate) const NAME: &str = "last-time";
-/// The longest such file in bytes.
-const MAX: usize = 256;
 /// How often it is written. Flash wears.
 const INTERVAL: Duration = Duration::from_secs(600);
 /// How soon after the start, until the time is known.
 const FIRST: Duration = Duration::from_secs(5);
-
-/// Reads a time or a duration from a file. One that is not readable counts as none, and is logged.
-pub(crate) async fn read_time<T: FromStr>(path: &Path) -> Option<T> {
-    let text = match files::read(path, MAX).await {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        read => read.map_err(|error| error.to_string()),
-    };
-    let time = text.and_then(|text| {
-        let text = String::from_utf8_lossy(&text);
-        text.trim().parse().map_err(|_| "it holds no time".to_owned())
-    });
-    time.inspect_err(|reason| {
-        tracing::warn!(path = %path.display(), reason, "a time on disk cannot be read, and is done without");
-    })
-    .ok()
-}
 
 /// The file of the last known time.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ const PLACES: &[Place] = &[
             "kube/src/credential.rs",
             "registry/src/client.rs",
             "src/cli/admin_port.rs",
-            "src/proxy/credential.rs",
+            "access/src/caller.rs",
             "wire/src/headers.rs",
             "upstream/src/daemon_client.rs",
         ],
@@ -23,21 +23,21 @@ const PLACES: &[Place] = &[
         "\"impersonate-user\"",
         &[
             "kube/src/impersonation.rs",
-            "src/proxy/credential.rs",
-            "src/proxy/identity.rs",
+            "access/src/caller.rs",
+            "access/src/lib.rs",
             "store/src/store_reader.rs",
             "upstream/src/daemon_client.rs",
         ],
     ),
-    ("Credential::of", &["src/proxy/credential.rs"]),
-    ("Caller::of(", &["src/proxy/identity.rs", "src/proxy/response/cached/peer.rs"]),
+    ("Credential::of", &["access/src/caller.rs"]),
+    ("Caller::of(", &["access/src/lib.rs", "src/proxy/response/cached/peer.rs"]),
     // Whose credential Weir itself has read with.
-    ("Caller::of_delegated(", &["src/proxy/identity/outcome.rs"]),
+    ("Caller::of_delegated(", &["access/src/outcome.rs"]),
     // The claims of a token shorten what the API server has accepted, and name the line of one that it has just issued.
-    ("fn issued_claims", &["src/proxy/credential.rs"]),
-    ("issued_claims", &["src/proxy/credential.rs", "src/proxy/identity/acceptance.rs"]),
+    ("fn issued_claims", &["access/src/caller.rs"]),
+    ("issued_claims", &["access/src/caller.rs", "access/src/acceptance.rs"]),
     // Only a reviewed request opens a view.
-    ("Permit::reviewed", &["src/proxy/identity/permits.rs"]),
+    ("Permit::reviewed", &["access/src/permits.rs"]),
 ];
 
 #[test]

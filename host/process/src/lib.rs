@@ -11,6 +11,7 @@
 //! child            a process of the same binary, for work on what nobody trusts
 //! ledger           the bytes that the daemon holds for each owner
 //! one_line         text that nobody trusts, as one line
+//! time             times and durations on disk
 //! trail, files     the links on the way to a file; file work with a deadline
 //! ```
 
@@ -19,9 +20,11 @@ pub mod files;
 mod folder;
 pub mod ledger;
 mod one_line;
+mod time;
 mod trail;
 mod watched_files;
 
 pub use child::{Child, ChildFailure, ChildLimits, MACHINE_LACKS};
 pub use one_line::one_line;
+pub use time::read_time;
 pub use watched_files::{FileRead, WatchedFiles};

@@ -12,14 +12,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
+use weir_front::ServingCertificateMetrics;
 use weir_store::CacheDifference;
 use weir_store::disk::DiskCache;
 use weir_upstream::{CertificateValidity, Upstream, clock};
 
 use crate::node_facts::{NodeState, OFF, SWITCH};
-use crate::outage::{Outage, OutageStatus};
-use crate::proxy::ProxyMetrics;
 use crate::server_addresses::ServerAddresses;
+use weir_access::{Outage, OutageStatus};
 
 /// Those that are logged where they are found.
 const LOGGED: [&str; 7] = ["offline", "history", "no-node", "nothing-kept", "disk", "set-aside", "cache-key"];
@@ -42,7 +42,7 @@ pub struct Notices {
     /// Where the servers are.
     pub(crate) servers: Option<Arc<ServerAddresses>>,
     /// The certificate of the HTTPS port.
-    pub(crate) proxy: Option<Arc<ProxyMetrics>>,
+    pub(crate) certificate: Option<Arc<ServingCertificateMetrics>>,
     /// Where stores outlive the process; `Some(None)`: nowhere.
     pub(crate) disk: Option<Option<Arc<DiskCache>>>,
     /// The last change of the cluster's history, and what has shown it.
@@ -86,7 +86,7 @@ impl Notices {
         for (credential, validity) in self.client_certificates() {
             add("client-certificate", ending(credential, validity));
         }
-        add("certificate", self.proxy.as_ref().and_then(|metrics| expiring(metrics.serving_certificate_validity()?)));
+        add("certificate", self.certificate.as_ref().and_then(|metrics| expiring(metrics.validity()?)));
         notices
     }
 
@@ -264,10 +264,10 @@ fn rounded(time: Duration) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use weir_store::disk::sample_conditions;
+    use weir_upstream::UpstreamConfig;
 
     use super::*;
     use crate::node_facts::NodeFacts;
-    use crate::outage::tests as outages;
     use crate::server_addresses::tests as addresses;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -317,13 +317,19 @@ pub(super) mod tests {
         }
     }
 
+    fn outage() -> Arc<Outage> {
+        let config = UpstreamConfig::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap()));
+        Outage::new(Arc::new(Upstream::new(&config, Arc::default()).unwrap()), 24 * HOUR)
+    }
+
     #[tokio::test]
     async fn an_outage_is_shown_with_its_age_and_the_end_of_the_grace() {
         let since = clock::now() - 3 * HOUR;
         for (running, said) in
             [(3 * HOUR, Some("lose their permissions in 20 h")), (24 * HOUR, Some("have lost")), (HOUR / 2, None)]
         {
-            let outage = outages::counted(since, running, 24 * HOUR).await;
+            let outage = outage();
+            outage.resume(since, running).await;
             let notices = Notices { outage: Some(outage), ..Notices::default() };
             assert!(text(&notices, "offline").is_some_and(|text| text.starts_with("what is served is 3 h old")));
             let grace = text(&notices, "grace");
@@ -333,7 +339,7 @@ pub(super) mod tests {
                 "{grace:?}"
             );
         }
-        let online = Notices { outage: Some(outages::online(24 * HOUR)), ..Notices::default() };
+        let online = Notices { outage: Some(outage()), ..Notices::default() };
         assert!(online.present().is_empty());
     }
 
@@ -349,8 +355,8 @@ pub(super) mod tests {
         let shown = text(&state(NodeState::Known(misspelt)), "unknown-switch");
         assert!(shown.is_some_and(|text| text.contains("is \"Off\", which turns nothing off")));
 
-        let metrics = Arc::new(ProxyMetrics::default());
-        let notices = Notices { proxy: Some(metrics.clone()), ..Notices::default() };
+        let metrics = Arc::new(ServingCertificateMetrics::default());
+        let notices = Notices { certificate: Some(metrics.clone()), ..Notices::default() };
         assert_eq!(text(&notices, "certificate"), None, "there is no HTTPS port");
         let (now, year) = (clock::now(), 365 * 24 * HOUR);
         for (ends, lifetime, said) in [
@@ -364,7 +370,7 @@ pub(super) mod tests {
             (now + 2 * HOUR, 24 * HOUR, Some("expires at")),
         ] {
             let validity = CertificateValidity { ends, lifetime };
-            metrics.serving_certificate(validity);
+            metrics.set(validity);
             let found = text(&notices, "certificate");
             assert_eq!(found.is_some(), said.is_some(), "{found:?}");
             assert!(found.unwrap_or_default().contains(said.unwrap_or_default()));

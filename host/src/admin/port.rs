@@ -2,7 +2,7 @@
 //! and `/explain`, by GET and HEAD. The server never reads a request body.
 //!
 //! The number of connections and the time without a request are bounded: probes of kubelet must find room
-//! ([`crate::connections`]). The `Host` must be an address or a name of this machine, because a web page can make its own name
+//! ([`Connections`]). The `Host` must be an address or a name of this machine, because a web page can make its own name
 //! resolve to this port (DNS rebinding). Probes may have any.
 
 #[cfg(test)]
@@ -33,13 +33,13 @@ use super::status::FilterStatus;
 use super::verdict::Verdict;
 use super::{Activity, AdminMetrics, Caches};
 use crate::client_table::ClientTable;
-use crate::connections::{Connection, ConnectionPeer, Connections};
 use crate::explanation::of_node;
-use crate::named_host::{NamedHost, authorities};
 use crate::proxy::{ExplainRequest, Proxy};
+use weir_front::{Connection, ConnectionPeer, Connections};
 use weir_runtime::{Engine, RuntimeMetrics};
 use weir_store::{ReflectorStatus, Reflectors};
 use weir_upstream::Tasks;
+use weir_wire::named_host::{NamedHost, authorities};
 
 /// The most connections at a time. Probes, scrapers and an operator need a few.
 const MAX_CONNECTIONS: usize = 64;

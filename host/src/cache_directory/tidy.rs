@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use super::OTHERS_WRITE;
 use crate::pods::cert_store;
 use crate::reload::file_copy;
-use crate::{outage, server_addresses, server_file, time_file};
+use weir_access::Outage;
+
+use crate::{server_addresses, server_file, time_file};
 
 /// What is a folder in the cache directory. Everything else is a file.
 const FOLDERS: [&str; 4] = ["code", "compiled", "compiling", "modules"];
@@ -21,9 +23,9 @@ const FILES: [&str; 10] = [
     WATCH_CACHE,
     file_copy::NAME,
     time_file::NAME,
-    outage::SINCE,
-    outage::RUNNING,
-    outage::ONLINE,
+    Outage::FILES[0],
+    Outage::FILES[1],
+    Outage::FILES[2],
     server_file::NAME,
     server_addresses::NAME,
     cert_store::CERTIFICATE,

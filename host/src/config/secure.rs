@@ -1,35 +1,11 @@
 //! Validates the flags of the HTTPS port and of the address for pods.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+
+use weir_front::{SecureConfig, ServingCertificate};
 
 use super::flags::ServeFlags;
 use super::peers::PeersConfig;
-
-/// The HTTPS port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecureConfig {
-    /// The address that it listens on.
-    pub address: SocketAddr,
-    /// The source of its certificate.
-    pub certificate: ServingCertificate,
-    /// The CA bundle for client certificates. Without it, none are requested.
-    pub client_ca: Option<PathBuf>,
-}
-
-/// The source of the certificate of the HTTPS port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServingCertificate {
-    /// Files that the operator maintains. Weir reloads them when they change.
-    Files {
-        /// PEM certificate chain.
-        certificate: PathBuf,
-        /// Private key.
-        key: PathBuf,
-    },
-    /// A CertificateSigningRequest. Pods trust the CA of the cluster.
-    Requested,
-}
 
 /// The address at which pods of this node reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,48 +21,44 @@ pub struct PodsConfig {
 /// The longest name of a network interface in Linux (`IFNAMSIZ` without the final zero byte).
 const LONGEST_INTERFACE: usize = 15;
 
-impl SecureConfig {
-    /// Returns none if no flag asks for the port.
-    pub(super) fn from_flags(
-        flags: &ServeFlags,
-        peers: Option<&PeersConfig>,
-        errors: &mut Vec<String>,
-    ) -> Option<Self> {
-        let certificate = match (&flags.tls_cert_file, &flags.tls_private_key_file) {
-            (Some(certificate), Some(key)) => {
-                ServingCertificate::Files { certificate: certificate.clone(), key: key.clone() }
-            }
-            (None, None) if flags.pod_address.is_some() => ServingCertificate::Requested,
-            (None, None) => {
-                for (flag, given) in [
-                    ("--client-ca-file", flags.client_ca_file.is_some()),
-                    ("--secure-bind-address", flags.secure_bind_address.is_some()),
-                ] {
-                    if given {
-                        errors.push(format!(
-                            "{flag}: needs --tls-cert-file and --tls-private-key-file, or --pod-address"
-                        ));
-                    }
+/// The HTTPS port. Returns none if no flag asks for it.
+pub(super) fn secure_config(
+    flags: &ServeFlags,
+    peers: Option<&PeersConfig>,
+    errors: &mut Vec<String>,
+) -> Option<SecureConfig> {
+    let certificate = match (&flags.tls_cert_file, &flags.tls_private_key_file) {
+        (Some(certificate), Some(key)) => {
+            ServingCertificate::Files { certificate: certificate.clone(), key: key.clone() }
+        }
+        (None, None) if flags.pod_address.is_some() => ServingCertificate::Requested,
+        (None, None) => {
+            for (flag, given) in [
+                ("--client-ca-file", flags.client_ca_file.is_some()),
+                ("--secure-bind-address", flags.secure_bind_address.is_some()),
+            ] {
+                if given {
+                    errors.push(format!("{flag}: needs --tls-cert-file and --tls-private-key-file, or --pod-address"));
                 }
-                return None;
             }
-            _ => {
-                errors.push("--tls-cert-file and --tls-private-key-file: give both or none".to_owned());
-                return None;
-            }
-        };
-        // All addresses, of both families if one of those that clients know is of IPv6.
-        let for_peers = peers.and_then(|peers| peers.own_host.as_deref()).map(|host| {
-            let known = [host.parse().ok(), flags.pod_address];
-            match known.iter().flatten().any(IpAddr::is_ipv6) {
-                true => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-                false => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            }
-        });
-        let address = flags.secure_bind_address.or(for_peers).or(flags.pod_address).unwrap_or(flags.bind_address);
-        let address = SocketAddr::new(address, flags.secure_port);
-        Some(Self { address, certificate, client_ca: flags.client_ca_file.clone() })
-    }
+            return None;
+        }
+        _ => {
+            errors.push("--tls-cert-file and --tls-private-key-file: give both or none".to_owned());
+            return None;
+        }
+    };
+    // All addresses, of both families if one of those that clients know is of IPv6.
+    let for_peers = peers.and_then(|peers| peers.own_host.as_deref()).map(|host| {
+        let known = [host.parse().ok(), flags.pod_address];
+        match known.iter().flatten().any(IpAddr::is_ipv6) {
+            true => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+            false => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        }
+    });
+    let address = flags.secure_bind_address.or(for_peers).or(flags.pod_address).unwrap_or(flags.bind_address);
+    let address = SocketAddr::new(address, flags.secure_port);
+    Some(SecureConfig { address, certificate, client_ca: flags.client_ca_file.clone() })
 }
 
 impl PodsConfig {

@@ -14,8 +14,9 @@ use super::flags::{InCluster, ServeFlags};
 use super::peers::PeersConfig;
 use super::registry::TrustFlags;
 use super::resend::Resend;
-use super::secure::{PodsConfig, SecureConfig};
+use super::secure::{PodsConfig, secure_config};
 use super::upstream;
+use weir_front::SecureConfig;
 use weir_runtime::Endpoint;
 use weir_spec::{duration, quantity};
 use weir_upstream::{ServerMode, ServerSource};
@@ -190,7 +191,7 @@ impl ServeConfig {
             }
         };
         let peers = PeersConfig::from_flags(&flags, node_name.as_deref(), &mut errors);
-        let secure = SecureConfig::from_flags(&flags, peers.as_ref(), &mut errors);
+        let secure = secure_config(&flags, peers.as_ref(), &mut errors);
         let pods = PodsConfig::from_flags(&flags, &mut errors);
         let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let resend = Resend::from_flag(&flags.resend, &mut errors);

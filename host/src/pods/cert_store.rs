@@ -11,7 +11,7 @@ use rcgen::KeyPair;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::proxy::{CertificateInfo, Subject};
+use weir_front::{CertificateInfo, Subject};
 use weir_process::files;
 
 /// The file names in the cache directory.

@@ -16,7 +16,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use sha2::{Digest as _, Sha256};
 
 use super::cert_store::KeyAndChain;
-use crate::proxy::ServerTlsError;
+use weir_front::ServerTlsError;
 use weir_upstream::BackOff;
 use weir_upstream::clock;
 

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::cert_store::{CertStore, KeyAndChain};
 use super::certificate_request::{CertificateError, CertificateRequester};
-use crate::proxy::{CertificateInfo, ServerTls, ServerTlsError};
+use weir_front::{CertificateInfo, ServerTls, ServerTlsError};
 use weir_upstream::{BackOff, Upstream, clock, error_report, jitter};
 
 /// The time between two checks of the required names.

@@ -26,7 +26,7 @@ pub(super) type ResponseBody = UnsyncBoxBody<Bytes, AbortError>;
 /// The reason to abort a body after the response head was sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(super) enum AbortError {
+pub enum AbortError {
     /// The API server's response was interrupted.
     #[error(transparent)]
     Upstream(#[from] ResponseBodyError),

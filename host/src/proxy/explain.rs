@@ -18,12 +18,12 @@ use weir_store::StoreKey;
 use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamError, error_report, no_request_body};
 
 use super::Proxy;
-use super::credential::Caller;
 use super::respond::StatusError;
 use super::response::get::LIMIT;
-use super::server::listener::Peer;
-use crate::connections::Connection;
 use crate::explanation::Subject;
+use weir_access::AccessError;
+use weir_access::Caller;
+use weir_front::{Connection, Peer};
 use weir_view::{Shown, ViewOutcome};
 use weir_wire::list::{ListDecoder, ListPiece};
 use weir_wire::object::EncodedObject;
@@ -70,6 +70,12 @@ impl From<StatusError> for ExplainError {
     }
 }
 
+impl From<AccessError> for ExplainError {
+    fn from(error: AccessError) -> Self {
+        StatusError::from(error).into()
+    }
+}
+
 impl ExplainError {
     /// Says what the caller needs.
     fn with_hint(self, object: &ResourceRequest) -> Self {
@@ -109,10 +115,11 @@ impl Proxy {
             Some(resource) if resource.verb == Verb::Get && resource.subresource.is_none() => resource.clone(),
             _ => return Err(ExplainError::bad_request("the path after /explain is not the API path of an object")),
         };
-        let mut head = Request::get(uri.clone()).body(()).map_err(|error| StatusError::Review(error.to_string()))?;
+        let mut head =
+            Request::get(uri.clone()).body(()).map_err(|error| ExplainError::bad_request(error.to_string()))?;
         *head.headers_mut() = headers;
         let peer = Peer::plain(client, local, connection);
-        let caller = self.identify(&mut head, &parsed, &peer).await?;
+        let caller = self.access.identify(&mut head, &parsed, &peer).await?;
         let chain = self.chain(&component, &object).await?;
         let source = self.source(&caller, &parsed, &object, &component).await?;
         let set = match &*self.serving.borrow() {
@@ -144,7 +151,7 @@ impl Proxy {
         let listed = list_of(object);
         let mut permit = None;
         for asked in [Some(parsed), listed.as_ref()].into_iter().flatten() {
-            permit = match self.reviewed(caller, component, asked).await {
+            permit = match self.access.reviewed(caller, component, asked).await {
                 Err(_) if self.upstream.is_failing() => None,
                 reviewed => reviewed?,
             };
@@ -235,7 +242,7 @@ impl Proxy {
     ) -> Result<Bytes, ExplainError> {
         let mut sent = caller.headers().clone();
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let answered_by = self.resource_answered_by(object);
+        let answered_by = self.access.resource_answered_by(object);
         let head = RequestHead { method: Method::GET, path, headers: sent, answered_by };
         let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.outage);
         let response =

@@ -6,9 +6,8 @@ use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use weir_front::LogLimit;
 use weir_upstream::clock;
-
-use super::server::log_limit::LogLimit;
 
 /// How often a line is logged.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::respond::StatusError;
-use crate::connections::ConnectionPeer;
+use weir_front::ConnectionPeer;
 
 /// The most requests of a peer whose responses end soon. kube-apiserver serves 600 for all clients together.
 const SHORT: usize = 400;

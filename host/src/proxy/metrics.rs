@@ -1,15 +1,14 @@
 //! Metrics of requests. The values of labels come from closed sets, never from a client.
 
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use weir_kube::Verb;
-use weir_upstream::CertificateValidity;
 
 /// The metrics of the plain and the HTTPS port.
 #[derive(Debug, Default)]
@@ -20,9 +19,6 @@ pub struct ProxyMetrics {
     watches: Gauge,
     relists: Family<ReasonLabel, Counter>,
     offline_responses: Counter,
-    /// A family without labels, because a gauge would have a series without an HTTPS port, too.
-    serving_certificate: Family<[(&'static str, &'static str); 0], Gauge>,
-    serving_certificate_lifetime: Family<[(&'static str, &'static str); 0], Gauge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -76,28 +72,11 @@ impl ProxyMetrics {
         self.offline_responses.inc();
     }
 
-    /// Sets the validity of the certificate of the HTTPS port.
-    pub(crate) fn serving_certificate(&self, validity: CertificateValidity) {
-        let ends = validity.ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let set = |gauge: &Gauge, time: Duration| gauge.set(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
-        set(&self.serving_certificate_lifetime.get_or_create(&[]), validity.lifetime);
-        set(&self.serving_certificate.get_or_create(&[]), ends);
-    }
-
-    /// The validity of the certificate of the HTTPS port; `None` without one.
-    pub(crate) fn serving_certificate_validity(&self) -> Option<CertificateValidity> {
-        let get = |gauge: &Gauge| u64::try_from(gauge.get()).ok().map(Duration::from_secs);
-        let ends = get(&*self.serving_certificate.get(&[])?)?;
-        let lifetime = get(&*self.serving_certificate_lifetime.get(&[])?)?;
-        Some(CertificateValidity { ends: SystemTime::UNIX_EPOCH.checked_add(ends)?, lifetime })
-    }
-
     /// Creates a series of each metric.
     #[cfg(test)]
     pub(crate) fn sample(&self) {
         self.request("", 200, 0, Duration::ZERO);
         self.relist("");
-        self.serving_certificate(CertificateValidity { ends: SystemTime::UNIX_EPOCH, lifetime: Duration::ZERO });
     }
 
     /// Registers all metrics under their exported names.
@@ -123,17 +102,6 @@ impl ProxyMetrics {
             "weir_offline_responses",
             "Responses from watch caches while no API server could be reached",
             self.offline_responses.clone(),
-        );
-        registry.register(
-            "weir_serving_certificate_expiration_timestamp_seconds",
-            "Expiry of the certificate of the HTTPS port, as Unix time",
-            self.serving_certificate.clone(),
-        );
-        registry.register_with_unit(
-            "weir_serving_certificate_lifetime",
-            "Time for which the certificate of the HTTPS port is valid in all",
-            Unit::Seconds,
-            self.serving_certificate_lifetime.clone(),
         );
     }
 }

@@ -11,11 +11,11 @@ use weir_document::{TypeMeta, json};
 
 use tower::BoxError;
 
-use super::access::AccessError;
 use super::body::{AbortError, ResponseBody, full};
-use super::server::head_guard::HeadError;
 use super::websocket::handshake::HandshakeError;
-use crate::outage::Outage;
+use weir_access::AccessError;
+use weir_access::Outage;
+use weir_front::HeadError;
 use weir_kube::Encoding;
 use weir_kube::GroupResource;
 use weir_kube::{OptionsError, OptionsErrorKind, RequestInfoError, Verb};
@@ -209,9 +209,7 @@ impl StatusError {
             Self::InvalidResponse(_) | Self::Interrupted(_) | Self::Relay(_) => StatusCode::BAD_GATEWAY,
             Self::Upstream(error) => error.code(),
             Self::Access(error) => error.code(),
-            Self::Starting | Self::Offline { .. } | Self::PeerUnavailable(_) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Starting | Self::Offline { .. } | Self::PeerUnavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooLargeVersion { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::OldClient => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::Expired(_) => StatusCode::GONE,
@@ -302,8 +300,14 @@ impl StatusError {
     /// Returns the response, in the encoding that the client asked for.
     #[must_use]
     pub(super) fn response(&self, encoding: Encoding) -> Response<ResponseBody> {
+        self.rendered(encoding).map(full)
+    }
+
+    /// Returns the response with its bytes.
+    #[must_use]
+    pub(super) fn rendered(&self, encoding: Encoding) -> Response<Bytes> {
         let (encoding, body) = self.encode(encoding);
-        let mut response = Response::new(full(body));
+        let mut response = Response::new(body);
         *response.status_mut() = self.code();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, encoding.content_type(Verb::Get));
@@ -315,12 +319,6 @@ impl StatusError {
             headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         }
         response
-    }
-
-    /// Returns the Status in JSON, for a client of which nothing is known.
-    #[must_use]
-    pub(super) fn json(&self) -> Bytes {
-        self.encode(Encoding::Json).1
     }
 
     /// Returns the ERROR event that ends a watch, in the encoding of the watch.

@@ -8,15 +8,14 @@ mod remembered;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::{HeaderValue, Method, Response};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use self::remembered::RememberedRead;
 use super::Proxy;
-use super::body::{Meter, ResponseBody, guarded};
-use super::credential::Caller;
-use super::identity::outcome::Outcome;
+use super::body::{Meter, ResponseBody, full, guarded};
 use super::in_flight::{Kind, RequestInFlight};
 use super::metrics::handler_of;
 use super::request_span::{describe, in_span};
@@ -29,9 +28,11 @@ use super::response::read::{ReadParts, ReadRequest};
 use super::response::write::WriteRequest;
 use super::response::{cached, forward, get, list, token_request, watch};
 use super::route::{Filtering, Route};
-use super::server::listener::Peer;
 use super::websocket::WebSocketWatch;
 use super::websocket::handshake::Handshake;
+use weir_access::Caller;
+use weir_access::Outcome;
+use weir_front::{ActiveRequest, Handler, HeadError, Peer};
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, VerbClass, client_component};
 use weir_upstream::RequestBody;
 use weir_wire::headers::{self, FromUpstream};
@@ -57,13 +58,32 @@ impl RequestContext {
     }
 }
 
-impl Proxy {
-    /// Handles one request. Any error is a response, too.
-    pub(super) async fn handle(
+impl Handler for Proxy {
+    type Body = ResponseBody;
+
+    async fn answer(
         self: &Arc<Self>,
         request: http::Request<Incoming>,
         peer: Peer,
+        active: ActiveRequest,
     ) -> Response<ResponseBody> {
+        let version = request.version();
+        let response = self.handle(request, peer).await;
+        self.unread.watch(response, version, active)
+    }
+
+    fn refusal(error: HeadError, encoding: Encoding) -> Response<Bytes> {
+        StatusError::Head(error).rendered(encoding)
+    }
+
+    fn attach(&self, refusal: Response<Bytes>, version: Version, active: ActiveRequest) -> Response<ResponseBody> {
+        self.unread.watch(refusal.map(full), version, active)
+    }
+}
+
+impl Proxy {
+    /// Handles one request. Any error is a response, too.
+    async fn handle(self: &Arc<Self>, request: http::Request<Incoming>, peer: Peer) -> Response<ResponseBody> {
         let mut websocket = None;
         let response = in_span(request, |request| self.handle_in_span(request, peer, &mut websocket)).await;
         match websocket {
@@ -155,7 +175,7 @@ impl Proxy {
         let in_flight = match self.begin_request(&parsed, &peer).await {
             Ok(in_flight) => in_flight,
             Err(error) => {
-                self.log_over_share(&self.owner(&caller), peer.address.ip(), &component, &parsed, &error);
+                self.log_over_share(&self.access.owner(&caller), peer.address.ip(), &component, &parsed, &error);
                 return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding));
             }
         };
@@ -163,7 +183,7 @@ impl Proxy {
         let (asker, asks) = (caller.clone(), remembered.is_some() || self.is_cached_collection(&parsed, &component));
         let known = async {
             if asks {
-                let _ = timeout(KNOWN, self.authenticate(&asker)).await;
+                let _ = timeout(KNOWN, self.access.authenticate(&asker)).await;
             }
         };
         let asked = (request.method().clone(), parsed.clone(), component.clone(), caller.clone());
@@ -174,11 +194,11 @@ impl Proxy {
         let (method, request, component, caller) = asked;
         let outcome = Outcome { caller, component, method, request, status: response.status() };
         let is_from_upstream = response.extensions().get::<FromUpstream>().is_some();
-        let is_own = is_from_upstream && self.is_answered_by_server(&outcome.request);
+        let is_own = is_from_upstream && self.access.is_answered_by_server(&outcome.request);
         if is_own {
-            self.note_outcome(&outcome).await;
+            self.access.note_outcome(&outcome).await;
         } else if is_from_upstream {
-            self.note_later(&outcome);
+            self.access.note_later(&outcome);
         }
         let caller = &outcome.caller;
         if let Some(report) = report {
@@ -358,7 +378,7 @@ impl Proxy {
         let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
         *websocket = handshake.map(|handshake| WebSocketWatch::take(request, handshake, peer)).transpose()?;
         let component = client_component(request.headers()).to_owned();
-        let caller = self.identify(request, &parsed, peer).await?;
+        let caller = self.access.identify(request, &parsed, peer).await?;
         let route = self.route(request.method(), &parsed, &component).await?;
         Ok(RequestContext { parsed, upgrade, component, caller, route })
     }

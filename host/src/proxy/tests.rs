@@ -32,9 +32,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use weir_apiserver::ApiServer;
 
-use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
+use super::{Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
-use crate::outage::Outage;
+use weir_access::Outage;
+use weir_front::ListenError;
 use weir_process::ledger::Ledger;
 use weir_runtime::{FilterSet, Serving, ServingSender};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};

@@ -22,7 +22,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep};
 
 use super::body::{AbortError, ResponseBody};
-use crate::connections::{ActiveRequest, ConnectionPeer};
+use weir_front::{ActiveRequest, ConnectionPeer};
 
 /// How long a client may take nothing. A person may have paused `kubectl logs | less`.
 const PATIENCE: Duration = Duration::from_secs(300);

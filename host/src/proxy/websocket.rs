@@ -24,7 +24,7 @@ use self::socket::EventSocket;
 use super::Proxy;
 use super::body::{ResponseBody, empty};
 use super::respond::StatusError;
-use super::server::listener::Peer;
+use weir_front::Peer;
 use weir_kube::Encoding;
 
 /// A watch whose client asks for a WebSocket.
@@ -77,7 +77,7 @@ impl WebSocketWatch {
             // A stop ends the watch itself, between two events.
             let stopped = async {
                 serving.tasks.stopping().await;
-                sleep_until(serving.drain.deadline()).await;
+                sleep_until(serving.front.deadline()).await;
             };
             tokio::select! {
                 sent = sent => {

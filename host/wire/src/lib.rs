@@ -8,6 +8,7 @@
 mod error;
 pub mod headers;
 pub mod list;
+pub mod named_host;
 pub mod object;
 mod object_type;
 pub mod table;

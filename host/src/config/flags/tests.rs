@@ -3,7 +3,8 @@
 use weir_upstream::ServerSource;
 
 use super::*;
-use crate::config::{ConfigSource, ServingCertificate};
+use crate::config::ConfigSource;
+use weir_front::ServingCertificate;
 
 fn line(text: &str) -> Result<Command, UsageMessage> {
     line_in(None, text)

@@ -52,7 +52,7 @@ fn the_header_retry_after_is_that_of_the_details() {
         (StatusError::TooManyRequests(400), Some("1")),
         (version, Some("1")),
         (StatusError::PeerUnavailable("it has nothing newer"), None),
-        (StatusError::Review("timeout".to_owned()), None),
+        (AccessError::Review("timeout".to_owned()).into(), None),
         (StatusError::Method, None),
     ] {
         let response = error.response(Encoding::Json);

@@ -36,9 +36,9 @@ use super::gzip::compressed;
 use super::read::negotiate;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, guarded};
-use crate::proxy::credential::Caller;
 use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
+use weir_access::Caller;
 use weir_view::{Permit, RequestSelector, View};
 use weir_wire::headers;
 
@@ -140,7 +140,7 @@ pub(in crate::proxy) async fn respond(
     Start::of(resource, options, online)?;
     // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of
     // the read.
-    let permit = proxy.permit(caller, component, parsed).await?;
+    let permit = proxy.access.permit(caller, component, parsed).await?;
     let own = respond_from(proxy, request, &permit, online).await;
     if online || own.is_some() || views.is_refused(&permit) {
         return own;

@@ -16,7 +16,7 @@ use self::document::known_form;
 use super::answer_memory::{Answer, AnswerKey, AnswerMemory, KEEP, WRITE_INTERVAL};
 use super::object_memory::decoded;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::credential::{Caller, has_credential};
+use weir_access::{Caller, has_credential};
 use weir_process::ledger::Owner;
 use weir_wire::headers::accepts_gzip;
 

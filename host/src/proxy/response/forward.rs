@@ -15,9 +15,9 @@ use super::event_boundary::InterruptibleWatch;
 use super::list_version::ListVersion;
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, empty};
-use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
-use crate::proxy::server::listener::Peer;
+use weir_access::Caller;
+use weir_front::Peer;
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::ChainVersion;
 use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, UpstreamBody};
@@ -109,7 +109,7 @@ fn upstream_head(
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(header::UPGRADE, protocol);
     }
-    let answered_by = proxy.answered_by(parsed);
+    let answered_by = proxy.access.answered_by(parsed);
     RequestHead { method: parts.method, path: parsed.forward.clone(), headers: parts.headers, answered_by }
 }
 

@@ -22,9 +22,9 @@ use super::get;
 use super::read::{ReadRequest, negotiate};
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::credential::{Caller, hash_part, hash_text};
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
+use weir_access::{Caller, hash_part, hash_text};
 use weir_upstream::clock;
 use weir_wire::ObjectType;
 use weir_wire::object::EncodedObject;
@@ -88,7 +88,7 @@ impl Proxy {
         let (name, other) = if media_type.encoding == Encoding::Json { (json, protobuf) } else { (protobuf, json) };
         let now = clock::now();
         let expires = match caller.identity() {
-            Identity::Client if !caller.is_node_component(&self.node_service_accounts) => {
+            Identity::Client if !self.access.is_node_component(caller) => {
                 let grace = now + self.outage.grace();
                 caller.expires().map_or(grace, |expires| expires.min(grace))
             }
@@ -97,7 +97,7 @@ impl Proxy {
             Identity::Node | Identity::Impersonated | Identity::Daemon => now + KEEP,
         };
         let confidential = (group, resource.resource.resource.as_str()) == ("", "secrets");
-        let key = AnswerKey { name, owner: self.owner(caller), confidential, expires, interval: WRITE_INTERVAL };
+        let key = AnswerKey { name, owner: self.access.owner(caller), confidential, expires, interval: WRITE_INTERVAL };
         let path = PathAndQuery::try_from(parsed.forward.path()).ok()?;
         Some(ObjectRead { key, other, media_type, resource: resource.clone(), is_whole, path })
     }

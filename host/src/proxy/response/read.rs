@@ -8,10 +8,10 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header
 use super::{forward, get};
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
 use tokio::time::timeout;
+use weir_access::Caller;
 use weir_document::Document;
 use weir_document::protobuf::kind_of;
 use weir_kube::{Accepted, Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
@@ -214,7 +214,7 @@ impl ReadRequest {
         let accept = self.unacceptable.clone();
         let accept = accept.unwrap_or_else(|| self.media_type.upstream_accept(self.only_tables));
         headers::request_form(&mut headers, accept, self.resource.verb != Verb::Watch);
-        let answered_by = proxy.resource_answered_by(&self.resource);
+        let answered_by = proxy.access.resource_answered_by(&self.resource);
         let head = RequestHead { method: Method::GET, path: path.clone(), headers, answered_by };
         let response = proxy.upstream.send(self.identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = response.into_parts();

@@ -30,7 +30,8 @@ use weir_upstream::RelayError;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, empty};
 use crate::proxy::respond::StatusError;
-use crate::proxy::server::listener::Peer;
+use weir_access::AccessError;
+use weir_front::Peer;
 
 /// The most tunnels of one peer. A Weir needs one for each identity and purpose, and further ones beyond 100 streams.
 const MAX_TUNNELS: usize = 64;
@@ -87,7 +88,10 @@ impl Relays {
 
     /// Counts a tunnel of the peer with this certificate.
     fn open(&self, peer: &Peer) -> Result<Tunnel, StatusError> {
-        let node = peer.subject()?.and_then(|subject| node_of_user(&subject.user, &subject.groups));
+        let node = peer
+            .subject()
+            .map_err(AccessError::Certificate)?
+            .and_then(|subject| node_of_user(&subject.user, &subject.groups));
         let known = node.and_then(|node| self.peers.get_key_value(node));
         let (node, permits) = known.ok_or(StatusError::NotAPeer)?;
         let permit = permits.clone().try_acquire_owned();

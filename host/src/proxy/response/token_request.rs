@@ -21,8 +21,8 @@ use super::forward::{self, ForwardRequest};
 use super::get::LIMIT;
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
-use crate::proxy::credential::{Caller, IssuedToken, hash_part, hash_text};
 use crate::proxy::respond::StatusError;
+use weir_access::{Caller, IssuedToken, hash_part, hash_text};
 use weir_process::ledger::Owner;
 use weir_wire::headers;
 use weir_wire::object::body_document;
@@ -74,7 +74,7 @@ async fn exchange(
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(StatusError::RequestBody)?.to_bytes();
     let asked = body_document(&parts.headers, &body);
-    let owner = proxy.known_owner(caller).await;
+    let owner = proxy.access.known_owner(caller).await;
     let key = asked.as_ref().and_then(|asked| key(owner, &parts.headers, caller, parsed, asked));
     if !proxy.upstream.is_reachable()
         && let Some(response) = replay(proxy, caller, key.as_ref()).await
@@ -118,7 +118,7 @@ async fn exchange(
 /// The remembered answer, while its token is valid, for a credential that the API server has accepted.
 async fn replay(proxy: &Proxy, caller: &Caller, key: Option<&AnswerKey>) -> Option<Response<ResponseBody>> {
     let answer = proxy.answers.get(key?).await?;
-    if !proxy.is_accepted(caller).await {
+    if !proxy.access.is_accepted(caller).await {
         return None;
     }
     proxy.metrics.offline_response();
@@ -143,7 +143,10 @@ async fn remember(
             let audiences: Vec<_> = audiences.iter().map(String::as_str).collect();
             let [kind, _, name, uid] = &bound;
             let bound = [kind.as_str(), name, uid];
-            proxy.note_issued(&key.owner, IssuedToken { token: &token, account, bound, audiences: &audiences }).await;
+            proxy
+                .access
+                .note_issued(&key.owner, IssuedToken { token: &token, account, bound, audiences: &audiences })
+                .await;
         }
     }
     proxy.answers.put(&AnswerKey { expires, ..key }, Answer::of(parts, body.clone(), expires));

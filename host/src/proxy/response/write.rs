@@ -23,9 +23,9 @@ use super::get::LIMIT;
 use super::read::{ObjectsResponse, ReadParts, ReadRequest, ReadResponse, negotiate, path_with_objects};
 use crate::proxy::Proxy;
 use crate::proxy::body::{Meter, ResponseBody, full};
-use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
+use weir_access::Caller;
 use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
@@ -90,7 +90,7 @@ impl WriteRequest {
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let (path, answered_by) = (
             path_with_objects(&self.parsed.forward, &self.parsed.query, media_type.transform),
-            proxy.answered_by(&self.parsed),
+            proxy.access.answered_by(&self.parsed),
         );
         let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by };
         let response = proxy.upstream.send(self.caller.identity(), purpose, head, body).await?;

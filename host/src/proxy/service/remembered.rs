@@ -11,9 +11,9 @@ use weir_runtime::Chain;
 use super::KNOWN;
 use crate::proxy::Proxy;
 use crate::proxy::body::ResponseBody;
-use crate::proxy::credential::Caller;
 use crate::proxy::response::discovery::{DiscoveryClient, DiscoveryRead};
 use crate::proxy::response::object_memory::{ObjectRead, decoded};
+use weir_access::Caller;
 use weir_wire::headers::FromUpstream;
 
 /// A read whose response is remembered for the time without an API server.
@@ -55,7 +55,7 @@ impl Proxy {
         let resource =
             parsed.resource().filter(|resource| views.may_remember(caller.identity(), headers, component, resource))?;
         // Whose share it counts in. The request does not wait for long.
-        let _ = timeout(KNOWN, self.authenticate(caller)).await;
+        let _ = timeout(KNOWN, self.access.authenticate(caller)).await;
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
         let is_held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
@@ -74,7 +74,7 @@ impl Proxy {
                 read.replay(&self.answers).await?
             }
             RememberedRead::Discovery(_) => return None,
-            RememberedRead::Object(_) if !self.is_accepted(caller).await => return None,
+            RememberedRead::Object(_) if !self.access.is_accepted(caller).await => return None,
             RememberedRead::Object(object) => {
                 let read = &object.read;
                 let answer = self.answers.get(&read.key()).await?;
@@ -119,7 +119,7 @@ impl Proxy {
     async fn may_discover(&self, client: &DiscoveryClient, caller: &Caller) -> bool {
         match client {
             DiscoveryClient::Verified | DiscoveryClient::Anonymous => true,
-            DiscoveryClient::Credential => self.is_accepted(caller).await,
+            DiscoveryClient::Credential => self.access.is_accepted(caller).await,
         }
     }
 }

@@ -4,7 +4,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use http_body_util::StreamBody;
 
 use super::*;
-use crate::connections::{Connection, Connections};
+use weir_front::{Connection, Connections};
 
 const TENANT: ConnectionPeer = ConnectionPeer::Local(Some(1000));
 const ROOT: ConnectionPeer = ConnectionPeer::Local(Some(0));

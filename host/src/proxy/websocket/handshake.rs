@@ -10,7 +10,7 @@ use http::{Method, Request, StatusCode, Version};
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use weir_kube::{RequestInfo, Verb, is_websocket};
 
-use crate::proxy::credential::{WebSocketCredential, WebSocketCredentialError, is_token_protocol};
+use weir_access::{WebSocketCredential, WebSocketCredentialError, is_token_protocol};
 
 /// What is hashed with the key of the client, for every server.
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

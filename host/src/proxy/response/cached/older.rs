@@ -80,7 +80,7 @@ impl OlderEvents {
         let timeout = timeout.unwrap_or(TIMEOUT).min(TIMEOUT).to_string();
         let path = query.with("timeoutSeconds", &timeout).with("allowWatchBookmarks", "true");
         let path = path.on(request.parsed.forward.path())?;
-        let answered_by = proxy.resource_answered_by(resource);
+        let answered_by = proxy.access.resource_answered_by(resource);
         let head = RequestHead { method: http::Method::GET, path, headers, answered_by };
         let response =
             proxy.upstream.send(request.caller.identity(), Purpose::Watch, head, no_request_body()).await.ok()?;

@@ -25,10 +25,10 @@ use crate::local_status::PEER_REPORTS;
 use crate::modules::{Arrival, PEER_MODULES, WAIT};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, Meter, ResponseBody, full};
-use crate::proxy::credential::Caller;
 use crate::proxy::respond::StatusError;
-use crate::proxy::server::client_certificate::Subject;
-use crate::proxy::server::listener::Peer;
+use weir_access::AccessError;
+use weir_access::Caller;
+use weir_front::{Peer, Subject};
 use weir_view::{RequestSelector, View};
 
 /// How much of a file is read at once.
@@ -62,7 +62,7 @@ impl Proxy {
         path: &str,
         started: Instant,
     ) -> Result<Response<ResponseBody>, StatusError> {
-        if !peer.subject()?.is_some_and(|subject| self.is_peer(subject)) {
+        if !peer.subject().map_err(AccessError::Certificate)?.is_some_and(|subject| self.is_peer(subject)) {
             return Err(StatusError::NotAPeer);
         }
         if path == "/readyz" {

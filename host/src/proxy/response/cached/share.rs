@@ -32,7 +32,7 @@ pub(super) fn open(
     online: bool,
 ) -> Option<Result<Opened, StatusError>> {
     let CacheableRequest { parsed, component, caller, client, .. } = request;
-    let owner = proxy.owner(caller);
+    let owner = proxy.access.owner(caller);
     let opened = views.view(component, permit, Opener { owner: &owner, opens: opens(permit, parsed, online) });
     match opened.and_then(|view| Ok((view, charge_watch(proxy, &owner, parsed, permit)?))) {
         Ok((view, charge)) => Some(Ok((view?, charge))),
