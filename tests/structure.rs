@@ -45,7 +45,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
     ("weir-runtime", &["weir-document", "weir-kube", "weir-process", "weir-spec"]),
     ("weir-registry", &["weir-kube", "weir-process", "weir-spec"]),
-    ("weir-wire", &["weir-document", "weir-kube", "weir-runtime", "weir-upstream"]),
+    ("weir-wire", &["weir-document", "weir-kube", "weir-runtime"]),
     (
         "weir-view",
         &["weir-document", "weir-kube", "weir-process", "weir-runtime", "weir-store", "weir-upstream", "weir-wire"],

@@ -81,7 +81,8 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
         let listed = match within(api.list_metadata(&parameters)).await {
             Ok(listed) => listed.items,
             Err(RequestError::Api(kube::Error::Api(status))) if status.code == 404 => Vec::new(),
-            Err(error) => return Err(RemovalError::List(error.to_string())),
+            Err(error) if round == 0 => return Err(RemovalError::List(error.to_string())),
+            Err(error) => return Err(RemovalError::Remaining(removal, vec![format!("cannot look again: {error}")])),
         };
         removal.all = removal.all.max(listed.len());
         remaining.clear();

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use weir_kube::Identity;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -16,7 +17,6 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use moka::future::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
-use weir_upstream::Identity;
 
 use super::self_review::{Answer, ask};
 use crate::Access;
@@ -217,7 +217,7 @@ impl Access {
     }
 
     /// Ends all that was remembered of a credential, because the API server has answered it by 401.
-    pub async fn revoke(&self, caller: &Caller) {
+    pub(crate) async fn revoke(&self, caller: &Caller) {
         if caller.identity() != Identity::Client {
             return;
         }
@@ -226,7 +226,7 @@ impl Access {
     }
 
     /// Asks again whose credential a caller has: something answered it by 401 that may not be the authentication.
-    pub async fn ask_again(&self, caller: &Caller) {
+    pub(crate) async fn ask_again(&self, caller: &Caller) {
         if caller.identity() == Identity::Client {
             self.accepted.known.invalidate(caller.key()).await;
             self.authentication(caller).await;

@@ -14,8 +14,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
-use weir_kube::{Credential, CredentialError, Token, node_of_user};
-use weir_upstream::Identity;
+use weir_kube::{Credential, CredentialError, Identity, Token, node_of_user};
 
 use weir_wire::headers::credential_headers;
 
@@ -45,7 +44,7 @@ struct Parts {
 
 /// The account of a credential, as the API server names it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
-pub struct Account {
+pub(crate) struct Account {
     /// The user name.
     pub user: String,
     /// The user's uid. Empty if it has none.
@@ -70,7 +69,7 @@ pub struct IssuedToken<'a> {
 
 impl Account {
     /// Whether it is one of these service accounts (`namespace/name`).
-    pub fn is_one_of(&self, service_accounts: &[String]) -> bool {
+    pub(crate) fn is_one_of(&self, service_accounts: &[String]) -> bool {
         let named = self.user.strip_prefix("system:serviceaccount:").and_then(|named| named.split_once(':'));
         named.is_some_and(|named| service_accounts.iter().any(|known| known.split_once('/') == Some(named)))
     }
@@ -102,7 +101,7 @@ impl Caller {
     }
 
     /// Returns the caller that delegated a credential.
-    pub fn of_delegated(authorization: HeaderValue) -> Self {
+    pub(crate) fn of_delegated(authorization: HeaderValue) -> Self {
         Self::of(Identity::Client, &HeaderMap::from_iter([(header::AUTHORIZATION, authorization)]))
     }
 
@@ -117,17 +116,17 @@ impl Caller {
     }
 
     /// Whether it sends a token of its own, for itself or to impersonate somebody.
-    pub fn has_token(&self) -> bool {
+    pub(crate) fn has_token(&self) -> bool {
         self.0.token.is_some()
     }
 
     /// Whether it impersonates somebody with a token of its own.
-    pub fn impersonates(&self) -> bool {
+    pub(crate) fn impersonates(&self) -> bool {
         self.0.impersonates
     }
 
     /// The hash of its bearer token.
-    pub fn token(&self) -> Option<&Arc<str>> {
+    pub(crate) fn token(&self) -> Option<&Arc<str>> {
         // A caller that impersonates is not the token's own user.
         self.0.token.as_ref().filter(|_| !self.0.impersonates)
     }
@@ -143,19 +142,19 @@ impl Caller {
     }
 
     /// The account that the API server has named for this credential; `None` if it has not, or not yet.
-    pub fn account(&self) -> Option<&Arc<Account>> {
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
         self.0.account.get()
     }
 
     /// Notes the account that the API server named for this credential.
-    pub fn set_account(&self, account: Arc<Account>) {
+    pub(crate) fn set_account(&self, account: Arc<Account>) {
         // The first one holds for the request.
         let _ = self.0.account.set(account);
     }
 
     /// Whose share its requests count in: the user that the API server named, else the credential. A caller that impersonates
     /// counts as itself, not as the user that it names.
-    pub fn owner(&self) -> Arc<str> {
+    pub(crate) fn owner(&self) -> Arc<str> {
         match (self.account(), &self.0.token) {
             (_, Some(token)) if self.0.impersonates => hash_of("impersonates", &[token]).into(),
             (Some(account), _) => account.owner(),
@@ -178,7 +177,7 @@ impl Caller {
 
     /// Whether it is a component of the node: by the node credential, the certificate of a node, or a service account that
     /// `--node-service-accounts` names (`namespace/name`).
-    pub fn is_node_component(&self, service_accounts: &[String]) -> bool {
+    pub(crate) fn is_node_component(&self, service_accounts: &[String]) -> bool {
         let text = |name: &str| self.0.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         match self.0.identity {
             Identity::Node | Identity::Daemon => true,

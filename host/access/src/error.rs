@@ -1,7 +1,7 @@
 //! Why a request has no access.
 
 use http::StatusCode;
-use weir_upstream::UpstreamError;
+use weir_upstream::{UpstreamError, error_report};
 
 /// Why a request gets no credential, or is not allowed.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +39,8 @@ pub enum AccessError {
     /// 503: the API server did not say whether the user may send the request.
     #[error("weir cannot authorize the request: {0}")]
     Review(String),
-    /// No API server responded.
-    #[error(transparent)]
+    /// 502, 503 or 504: no API server responded.
+    #[error("{}", error_report(.0))]
     Upstream(#[from] UpstreamError),
 }
 

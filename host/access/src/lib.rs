@@ -50,8 +50,8 @@ use self::reviews::ReviewCache;
 use self::reviews::ReviewKey;
 use self::subject_review::Review;
 use weir_front::{Peer, Subject};
-use weir_kube::RequestInfo;
-use weir_upstream::{Identity, Tasks, Upstream};
+use weir_kube::{Identity, RequestInfo};
+use weir_upstream::{Tasks, Upstream};
 use weir_view::Views;
 use weir_wire::named_host::{NamedHost, authorities};
 

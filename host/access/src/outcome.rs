@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::{Method, StatusCode, Uri};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use tokio::sync::mpsc;
-use weir_kube::{RequestInfo, ResourceRequest, Verb};
-use weir_upstream::{Identity, Refusal};
+use weir_kube::{Identity, RequestInfo, ResourceRequest, Verb};
+use weir_upstream::Refusal;
 
 use super::attributes::attributes;
 use crate::Access;

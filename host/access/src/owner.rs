@@ -1,9 +1,8 @@
 //! Whose share a request counts in.
 
-use weir_upstream::Identity;
-
 use crate::Access;
 use crate::caller::Caller;
+use weir_kube::Identity;
 use weir_process::ledger::Owner;
 
 impl Access {

@@ -9,8 +9,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use serde::de::DeserializeOwned;
 use tower::BoxError;
-use weir_kube::RequestInfo;
-use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, Upstream, set_user_agent};
+use weir_kube::{Identity, RequestInfo};
+use weir_upstream::{AnsweredBy, Purpose, RequestHead, Upstream, set_user_agent};
 
 use super::attributes::{attributes, covered_by, question};
 use super::reviews::ReviewKey;

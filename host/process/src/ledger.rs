@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub use self::owner::Owner;
 
 /// The least that one owner may have.
-pub const MIN_SHARE: u64 = 8 << 20;
+const MIN_SHARE: u64 = 8 << 20;
 /// How often a refusal of one owner is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// How long an owner opens nothing new after something of it has outgrown its share.

@@ -195,7 +195,8 @@ impl RuntimeMetrics {
         let _ = self.breaker_changes.0.send(BreakerChange { filter: filter.clone(), is_open: open });
     }
 
-    /// Keeps the circuit breakers of these filters alone. One that was replaced while its breaker was open does not close it.
+    /// Keeps the circuit breakers of these filters alone. One that was replaced while its breaker was open does not close it. Each has a
+    /// count of contradictions from then on, which stays, as counters do.
     pub(crate) fn retain_breakers<'a>(&self, active: impl Iterator<Item = (&'a Arc<str>, bool)>) {
         self.breaker_open.clear();
         for (filter, open) in active {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use kube::config::AuthInfo;
@@ -111,7 +111,8 @@ impl AdminPort {
     /// Reads a path. Cancel-safe: it only reads.
     ///
     /// # Errors
-    /// [`CommandError::AdminPort`] if no whole answer comes within ten seconds. An answer with an error status is an answer.
+    /// [`CommandError::AdminPort`] if no whole answer comes within ten seconds, [`CommandError::AdminAnswer`] if it is not that of a
+    /// daemon. An answer with an error status is an answer.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, CommandError> {
         let mut request = Request::get(path).header(header::HOST, self.address.to_string());
         if let Some(token) = self.credential.header()? {
@@ -129,11 +130,17 @@ impl AdminPort {
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.failed(error))?;
         let answer = async {
-            let response = sender.send_request(request).await.map_err(|error| self.failed(error))?;
+            let response = sender.send_request(request).await.map_err(|error| match error.is_parse() {
+                true => self.unexpected(error),
+                false => self.failed(error),
+            })?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            let text = String::from_utf8(body.map_err(|error| self.unexpected(error))?.to_bytes().into())
-                .map_err(|error| self.unexpected(error))?;
+            let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+                true => self.unexpected(error),
+                false => self.failed(error),
+            })?;
+            let text = String::from_utf8(body.to_bytes().into()).map_err(|error| self.unexpected(error))?;
             // Its own messages are plain text, with names from the cluster.
             let text = if status.is_success() { text } else { one_line(text.trim(), MAX_LINE) };
             Ok(Answer { status, text })
@@ -146,6 +153,7 @@ impl AdminPort {
             ended = &mut connection => match (ended, answer.await) {
                 (_, Ok(answer)) => Ok(answer),
                 (Ok(()), Err(error)) => Err(error),
+                (Err(_), Err(error @ CommandError::AdminAnswer { .. })) => Err(error),
                 (Err(error), Err(_)) => Err(self.failed(error)),
             },
         }

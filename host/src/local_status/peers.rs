@@ -16,13 +16,13 @@ use k8s_openapi::api::core::v1::PodCondition;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_store::PeerClient;
-use weir_upstream::{AnsweredBy, BackOff, Identity, Purpose, RequestHead, jitter, no_request_body};
+use weir_upstream::{AnsweredBy, BackOff, Purpose, RequestHead, jitter, no_request_body};
 
 use super::endpoints::PodReport;
 use super::overlay::PodKey;
 use super::peer_lines::Lines;
 use super::state::{LocalPod, LocalStatus, PeerState, State};
-use weir_kube::PodStatus;
+use weir_kube::{Identity, PodStatus};
 
 /// The path of the reports, below the one for peers.
 pub(crate) const PATH: &str = "/local-status";

@@ -1,12 +1,13 @@
 //! Modules that another Weir of the pool has: one pull feeds a pool. A peer gives the file of its cache as it is.
 
 use std::time::{Duration, Instant};
+use weir_kube::Identity;
 
 use http::{HeaderMap, Method, StatusCode};
 use weir_registry::{Layout, MAX_LAYOUT};
 use weir_spec::Digest;
 use weir_store::PeerClient;
-use weir_upstream::{AnsweredBy, DecodedBody, Identity, Purpose, RequestHead, error_report, no_request_body};
+use weir_upstream::{AnsweredBy, DecodedBody, Purpose, RequestHead, error_report, no_request_body};
 
 /// Below [`crate::config::PEER_PATH`], the path of modules; a digest follows.
 pub(crate) const PEER_MODULES: &str = "/modules/";

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use weir_kube::Identity;
 
 use http::HeaderMap;
-use weir_upstream::Identity;
 
 /// The identity with which a store is read. Two identities never share a store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

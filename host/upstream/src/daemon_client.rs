@@ -16,9 +16,10 @@ use tower::{BoxError, Service};
 
 use crate::user_agent::set_user_agent;
 use crate::{
-    AnsweredBy, DelegatedCredential, Identity, Purpose, Refusal, RefusalSender, RequestHead, Upstream, UpstreamBody,
+    AnsweredBy, DelegatedCredential, Purpose, Refusal, RefusalSender, RequestHead, Upstream, UpstreamBody,
     UpstreamError,
 };
+use weir_kube::Identity;
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");

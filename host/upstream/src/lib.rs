@@ -16,7 +16,7 @@
 //! dial                                   TCP, or a tunnel
 //! back_off, tasks, server_source         retries; background tasks; the servers and a credential, from files
 //! error                                  errors of requests
-//! clock, connectivity, delegated_credential, error_report, gunzip, identity, kubeconfig, metrics, request, server_status,
+//! clock, connectivity, delegated_credential, error_report, gunzip, kubeconfig, metrics, request, server_status,
 //! streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
@@ -35,7 +35,6 @@ mod error_report;
 mod exec_plugin;
 mod gunzip;
 mod h2_pool;
-mod identity;
 mod kubeconfig;
 mod metrics;
 mod replay_body;
@@ -64,7 +63,6 @@ pub use error::UpstreamError;
 pub use error_report::error_report;
 pub use exec_plugin::ExecPluginError;
 pub use gunzip::{Gunzip, GunzipError};
-pub use identity::Identity;
 pub use metrics::UpstreamMetrics;
 pub use request::{AnsweredBy, Purpose, RequestBody, RequestHead, no_request_body};
 pub use server::ServerMode;

@@ -43,7 +43,8 @@ use crate::server::{Condition, Server, Servers};
 use crate::server_status::ServerStatus;
 use crate::transport::Transport;
 use crate::user_agent::set_user_agent;
-use crate::{AnsweredBy, Connectivity, Identity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
+use crate::{AnsweredBy, Connectivity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
+use weir_kube::Identity;
 
 /// The largest body of a write that probes may give up. A larger one may itself delay the probes on a thin link.
 const MAX_ABANDONED_BODY: u64 = 64 << 10;

@@ -1,7 +1,6 @@
 //! One change of a view, as its watchers get it.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::machine::Selector;
 use bytes::Bytes;
@@ -13,22 +12,10 @@ use weir_store::cache::ObjectFormat;
 
 use super::object::ViewObject;
 use super::request_selector::RequestSelector;
-use super::watch_memory::WatchMemory;
-use weir_wire::object::partial;
+use weir_wire::partial;
 
 /// One change of one object of a view, or of the view's version alone.
 pub(crate) type ViewEvent = crate::machine::Event<ViewObject>;
-
-/// What all watches that send an event share.
-#[derive(Debug)]
-pub struct EventMemo {
-    /// The encoded events without a transform: ADDED, MODIFIED and DELETED, in JSON and in protobuf.
-    encoded: [OnceLock<Bytes>; 6],
-    /// Counts the bytes of `encoded`.
-    frames: FrameBytes,
-    /// Which states the selectors of watches match, by selector; 0 if that was not evaluated yet.
-    selected: [AtomicU8; MAX_SELECTORS],
-}
 
 /// What a watch selects.
 pub struct WatchSelector<'a> {
@@ -40,97 +27,6 @@ pub struct WatchSelector<'a> {
     pub index: Option<usize>,
 }
 
-/// The most selectors whose verdicts events remember. Watches with further selectors evaluate them for themselves.
-pub(super) const MAX_SELECTORS: usize = 8;
-/// The selectors were evaluated.
-const EVALUATED: u8 = 1;
-/// The old object matches.
-const OLD: u8 = 2;
-/// The new object matches.
-const NEW: u8 = 4;
-
-/// The bytes of all encoded events of a view that are in memory, those that slow clients still hold included, and of the
-/// chunks that connections have yet to send.
-#[derive(Debug, Clone)]
-pub(super) struct FrameBytes(Arc<(AtomicUsize, WatchMemory)>);
-
-impl FrameBytes {
-    pub(super) fn new(memory: WatchMemory) -> Self {
-        Self(Arc::new((AtomicUsize::new(0), memory)))
-    }
-
-    pub(super) fn get(&self) -> usize {
-        self.0.0.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, bytes: usize) {
-        self.0.0.fetch_add(bytes, Ordering::Relaxed);
-        self.0.1.add(bytes);
-    }
-
-    fn sub(&self, bytes: usize) {
-        self.0.0.fetch_sub(bytes, Ordering::Relaxed);
-        self.0.1.sub(bytes);
-    }
-
-    /// Counts bytes until the connection has sent them.
-    pub(super) fn count(&self, bytes: Bytes) -> Bytes {
-        self.add(bytes.len());
-        Bytes::from_owner(CountedBytes { bytes, frames: self.clone() })
-    }
-}
-
-/// Bytes that count as long as they exist.
-struct CountedBytes {
-    bytes: Bytes,
-    frames: FrameBytes,
-}
-
-impl AsRef<[u8]> for CountedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for CountedBytes {
-    fn drop(&mut self) {
-        self.frames.sub(self.bytes.len());
-    }
-}
-
-impl EventMemo {
-    pub(super) fn new(frames: &FrameBytes) -> Self {
-        let (encoded, selected) = Default::default();
-        Self { encoded, frames: frames.clone(), selected }
-    }
-
-    /// The encoding for this watch, or that of another one. Only events without a transform are kept.
-    fn encoded(
-        &self,
-        event_type: EventType,
-        encoding: Encoding,
-        encode: impl FnOnce() -> Result<Bytes, Error>,
-    ) -> Result<Bytes, Error> {
-        let index = match event_type {
-            EventType::Added => 0,
-            EventType::Modified => 1,
-            _ => 2,
-        };
-        let Some(slot) = self.encoded.get(index + if encoding == Encoding::Json { 0 } else { 3 }) else {
-            return encode();
-        };
-        if let Some(bytes) = slot.get() {
-            return Ok(bytes.clone());
-        }
-        let bytes = encode()?;
-        let kept = slot.get_or_init(|| {
-            self.frames.add(bytes.len());
-            bytes
-        });
-        Ok(kept.clone())
-    }
-}
-
 impl Selector<ViewObject> for WatchSelector<'_> {
     fn matches(&self, object: &ViewObject) -> bool {
         self.selector.matches(self.format, &object.source)
@@ -140,15 +36,13 @@ impl Selector<ViewObject> for WatchSelector<'_> {
         if self.selector.is_everything() {
             return (event.old.is_some(), event.new.is_some());
         }
-        let slot = self.index.and_then(|index| event.memo.selected.get(index));
-        if let Some(known) = slot.map(|slot| slot.load(Ordering::Relaxed)).filter(|known| known & EVALUATED != 0) {
-            return (known & OLD != 0, known & NEW != 0);
+        if let Some(known) = self.index.and_then(|index| event.memo.verdict(index)) {
+            return known;
         }
         let matches = |object: &Option<Arc<ViewObject>>| object.as_ref().is_some_and(|object| self.matches(object));
         let (old, new) = (matches(&event.old), matches(&event.new));
-        if let Some(slot) = slot {
-            let bits = EVALUATED | if old { OLD } else { 0 } | if new { NEW } else { 0 };
-            slot.store(bits, Ordering::Relaxed);
+        if let Some(index) = self.index {
+            event.memo.note_verdict(index, (old, new));
         }
         (old, new)
     }
@@ -189,13 +83,6 @@ pub fn encode(
     match of.event.filter(|_| transform == Transform::None) {
         Some(event) => event.memo.encoded(of.event_type, encoding, encode),
         None => encode(),
-    }
-}
-
-impl Drop for EventMemo {
-    fn drop(&mut self) {
-        let encoded: usize = self.encoded.iter().filter_map(OnceLock::get).map(Bytes::len).sum();
-        self.frames.sub(encoded);
     }
 }
 

@@ -10,7 +10,8 @@
 //! ResourceStore ─► View (store × chain) ─► events ─► cached list and watch responses (the daemon's proxy)
 //! ```
 //!
-//! Modules depend on each other in one direction: `registry` ─► `refresh`, `watchers` ─► `state` ─► `event` ─► `object` ─► `machine`.
+//! Modules depend on each other in one direction: `registry` ─► `refresh`, `metrics` ─► `status` ─► `state` ─► `event`, `watchers` ─►
+//! `object` ─► `memo` ─► `machine`.
 //! `scope` and `api_services` decide for `registry` which views there may be.
 //! `watch_memory` bounds the histories. [`ChainStamps`] has the stamps that all views and the streams from the API server share.
 
@@ -19,6 +20,7 @@ mod cached_resources;
 mod chain_stamps;
 mod event;
 pub mod machine;
+mod memo;
 mod metrics;
 mod object;
 mod permit;
@@ -28,6 +30,7 @@ mod request_selector;
 mod scope;
 mod state;
 mod status;
+mod watch_counters;
 mod watch_memory;
 mod watchers;
 

@@ -11,6 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 use weir_kube::GroupResource;
 
 use super::status::CacheStatus;
+use super::watch_counters::WatchCounters;
 
 /// The metrics of watch caches. Gauges are sampled when the admin port exports them.
 #[derive(Debug, Default)]
@@ -36,15 +37,6 @@ struct ResourceLabel {
 struct StateLabels {
     resource: String,
     state: &'static str,
-}
-
-/// The counters of the watches of one resource.
-#[derive(Debug, Clone)]
-pub struct WatchCounters {
-    /// Events sent.
-    pub sent: Counter,
-    /// Watches ended because their client reads too slowly.
-    pub slow: Counter,
 }
 
 impl CacheMetrics {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use weir_runtime::{Failure, Outcome};
 use weir_store::cache::Object;
 
-use super::event::EventMemo;
+use super::memo::EventMemo;
 
 /// An object and its outcome.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ pub struct Permit {
 
 impl Permit {
     /// After the review of exactly this request; `None` if only the API server can evaluate what it selects. Only
-    /// `src/proxy/access/permits.rs` calls this, which `tests/structure` checks.
+    /// `access/src/permits.rs` calls this, which `tests/structure` checks.
     pub fn reviewed(reader: StoreReader, request: &RequestInfo) -> Option<Self> {
         let resource = request.resource()?.clone();
         let selector = RequestSelector::of(&resource)?;

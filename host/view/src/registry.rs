@@ -11,13 +11,13 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, KUBELET, ResourceRequest, Verb, VerbClass};
+use weir_kube::{GroupResource, Identity, KUBELET, ResourceRequest, Verb, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
 use weir_store::CacheDifference;
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
-use weir_upstream::{Delegation, Identity, Tasks};
+use weir_upstream::{Delegation, Tasks};
 
 use self::open_views::{MAX_VIEWS, OpenView, OpenViews, ViewKey};
 use super::api_services::ApiServices;
@@ -28,7 +28,7 @@ use super::refresh::Refresh;
 use super::scope::{self, ScopePolicy};
 use super::state::View;
 use super::status::CacheStatus;
-use super::watch_memory::WatchMemory;
+use super::watch_memory::{FLOOR, WatchMemory};
 use crate::cached_resources::CachedResources;
 use weir_process::ledger::{Ledger, OverShare, Owner};
 
@@ -412,10 +412,31 @@ async fn limit_watches(views: Weak<Views>) {
         let Some(views) = views.upgrade() else { return };
         let open: Vec<_> = views.open().views.values().map(|found| found.view.clone()).collect();
         open.iter().for_each(|view| view.close_stuck_watches());
-        views.watch_memory.divide(&open, &views.stores.all());
+        divide(&views.watch_memory, &open, &views.stores.all());
         // A view is dropped outside the lock: its store may be the last handle.
         drop(open);
         views.open().recount(&views.ledger);
+    }
+}
+
+/// Takes memory from the views that hold more than a fair share if little is left. The histories of stores hold few bytes of their
+/// own: the events of their views keep the same objects alive.
+fn divide(memory: &WatchMemory, views: &[Arc<View>], stores: &[StoreHandle]) {
+    let limit = memory.total();
+    stores.iter().for_each(|store| store.limit_history((limit / 4 / stores.len()).max(FLOOR)));
+    if !memory.is_scarce() {
+        return;
+    }
+    let mut held: Vec<_> = views.iter().map(|view| (view.history_size().1, view)).collect();
+    held.sort_by_key(|(bytes, _)| *bytes);
+    let (mut rest, mut count) = (limit / 4 * 3, held.len());
+    for (bytes, view) in held {
+        let share = rest / count.max(1);
+        if bytes > share {
+            view.trim_history(share);
+        }
+        rest = rest.saturating_sub(bytes.min(share));
+        count -= 1;
     }
 }
 

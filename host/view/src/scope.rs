@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use weir_kube::{GroupResource, ResourceRequest, Verb, node_of_user};
+use weir_kube::{GroupResource, Identity, ResourceRequest, Verb, node_of_user};
 use weir_store::StoreReader;
 use weir_store::cache::Collection;
-use weir_upstream::Identity;
 
 use crate::cached_resources::CachedResources;
 

@@ -16,11 +16,13 @@ use weir_runtime::ChainVersion;
 use weir_store::cache::{Collection, HistoryGap, ObjectFormat};
 use weir_store::{StoreHandle, StoreKey, StoreReader};
 
-use super::event::{EventMemo, FrameBytes, WatchSelector};
-use super::metrics::WatchCounters;
+use super::event::WatchSelector;
+use super::memo::{EventMemo, FrameBytes};
 use super::object::ViewObject;
+use super::request_selector::RequestSelector;
+use super::watch_counters::WatchCounters;
 use super::watch_memory::WatchMemory;
-use super::watchers::Watchers;
+use super::watchers::{OpenWatch, Watchers};
 
 /// The most events that a view's history keeps.
 const MAX_EVENTS: usize = 8192;
@@ -32,7 +34,7 @@ pub struct View {
     state: Mutex<ViewState>,
     /// The end of the history; `None` until all objects were filtered once.
     end: watch::Sender<Option<u64>>,
-    watchers: Watchers,
+    watchers: Arc<Watchers>,
     /// The bytes of the encoded events that are in memory.
     frames: FrameBytes,
     memory: WatchMemory,
@@ -87,7 +89,7 @@ impl View {
             snapshot: ArcSwap::from_pointee(snapshot),
             state: Mutex::new(state),
             end: watch::Sender::new(None),
-            watchers: Watchers::default(),
+            watchers: Arc::default(),
             frames: FrameBytes::new(memory.clone()),
             memory,
             degraded: AtomicUsize::new(0),
@@ -277,8 +279,23 @@ impl View {
         self.watchers.len()
     }
 
-    pub(super) fn watchers(&self) -> &Watchers {
-        &self.watchers
+    /// The bytes of the selectors whose verdicts events remember.
+    pub(super) fn selector_bytes(&self) -> usize {
+        self.watchers.selector_bytes()
+    }
+
+    /// Counts and observes a watch until the result is dropped. `close` closes the connection of its client.
+    pub fn open_watch(&self, selector: &RequestSelector, close: CancellationToken) -> OpenWatch {
+        self.watchers.open(selector, close)
+    }
+
+    /// Closes the connections of clients that do not read. To be called now and then.
+    pub(super) fn close_stuck_watches(&self) {
+        let closed = self.watchers.close_stuck(self.history_start());
+        if closed > 0 {
+            self.counters().slow.inc_by(closed as u64);
+            tracing::info!(collection = %self.collection, watches = closed, "connections closed: their clients do not read their watches");
+        }
     }
 
     /// Cancelled once the view is closed: nothing follows for its watches.

@@ -6,12 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_store::StoreHandle;
-
-use super::state::View;
-
 /// The bytes that each view may use in any case. An idle view uses none of them.
-const FLOOR: usize = 64 << 10;
+pub(super) const FLOOR: usize = 64 << 10;
 
 /// The limit, and what is used of it. Clones share both.
 #[derive(Debug, Clone)]
@@ -42,24 +38,13 @@ impl WatchMemory {
         self.0.limit.saturating_sub(others).max(FLOOR)
     }
 
-    /// Takes from those that hold more than a fair share if little is left. The histories of stores hold few bytes of their
-    /// own: the events of their views keep the same objects alive.
-    pub(super) fn divide(&self, views: &[Arc<View>], stores: &[StoreHandle]) {
-        let limit = self.0.limit;
-        stores.iter().for_each(|store| store.limit_history((limit / 4 / stores.len()).max(FLOOR)));
-        if self.0.used.load(Ordering::Relaxed) < limit / 8 * 7 {
-            return;
-        }
-        let mut held: Vec<_> = views.iter().map(|view| (view.history_size().1, view)).collect();
-        held.sort_by_key(|(bytes, _)| *bytes);
-        let (mut rest, mut count) = (limit / 4 * 3, held.len());
-        for (bytes, view) in held {
-            let share = rest / count.max(1);
-            if bytes > share {
-                view.trim_history(share);
-            }
-            rest = rest.saturating_sub(bytes.min(share));
-            count -= 1;
-        }
+    /// The bytes for all histories together.
+    pub(super) fn total(&self) -> usize {
+        self.0.limit
+    }
+
+    /// Whether little is left.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.0.used.load(Ordering::Relaxed) >= self.0.limit / 8 * 7
     }
 }

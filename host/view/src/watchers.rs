@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::event::MAX_SELECTORS;
+use super::memo::MAX_SELECTORS;
 use super::request_selector::RequestSelector;
-use super::state::View;
 
 /// The position of a watch that does not follow the history yet.
 const NOT_YET: u64 = u64::MAX;
@@ -44,7 +43,7 @@ struct WatchProgress {
 /// An open watch of a view. Dropping it forgets it.
 #[derive(Debug)]
 pub struct OpenWatch {
-    view: Arc<View>,
+    watchers: Arc<Watchers>,
     id: u64,
     progress: Arc<WatchProgress>,
     /// The index of its selector among those whose verdicts events remember.
@@ -62,7 +61,8 @@ impl Watchers {
         self.table().selectors.iter().map(RequestSelector::size).sum()
     }
 
-    fn open(&self, selector: &RequestSelector, close: CancellationToken) -> (u64, Arc<WatchProgress>, Option<usize>) {
+    /// Counts and observes a watch until the result is dropped. `close` closes the connection of its client.
+    pub(super) fn open(self: &Arc<Self>, selector: &RequestSelector, close: CancellationToken) -> OpenWatch {
         let position = AtomicU64::new(NOT_YET);
         let progress = Arc::new(WatchProgress { position, late: AtomicBool::new(false), close });
         let mut table = self.table();
@@ -76,12 +76,13 @@ impl Watchers {
                 table.selectors.len() - 1
             })
         });
-        (id, progress, index.filter(|_| !selector.is_everything()))
+        let selector = index.filter(|_| !selector.is_everything());
+        OpenWatch { watchers: self.clone(), id, progress, selector }
     }
 
     /// Closes the connections of the clients that have not read since the last call, and whose position is before `start`.
     /// Returns how many.
-    fn close_stuck(&self, start: u64) -> usize {
+    pub(super) fn close_stuck(&self, start: u64) -> usize {
         let is_stuck = |watch: &&Arc<WatchProgress>| {
             let late = watch.position.load(Ordering::Acquire) < start;
             late && watch.late.swap(true, Ordering::AcqRel) && !watch.close.is_cancelled()
@@ -105,23 +106,6 @@ impl OpenWatch {
 
 impl Drop for OpenWatch {
     fn drop(&mut self) {
-        self.view.watchers().table().watches.remove(&self.id);
-    }
-}
-
-impl View {
-    /// Counts and observes a watch until the result is dropped. `close` closes the connection of its client.
-    pub fn open_watch(self: &Arc<Self>, selector: &RequestSelector, close: CancellationToken) -> OpenWatch {
-        let (id, progress, selector) = self.watchers().open(selector, close);
-        OpenWatch { view: self.clone(), id, progress, selector }
-    }
-
-    /// Closes the connections of clients that do not read. To be called now and then.
-    pub(super) fn close_stuck_watches(&self) {
-        let closed = self.watchers().close_stuck(self.history_start());
-        if closed > 0 {
-            self.counters().slow.inc_by(closed as u64);
-            tracing::info!(collection = %self.collection, watches = closed, "connections closed: their clients do not read their watches");
-        }
+        self.watchers.table().watches.remove(&self.id);
     }
 }

@@ -3,7 +3,7 @@
 use http::Version;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::response::Parts;
-use weir_upstream::Identity;
+use weir_kube::Identity;
 
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,

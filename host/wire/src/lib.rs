@@ -11,9 +11,9 @@ pub mod list;
 pub mod named_host;
 pub mod object;
 mod object_type;
-pub mod table;
+mod table;
 pub mod table_list;
 pub mod watch;
 
 pub use self::error::{CodecError, EncodeError};
-pub use self::object_type::ObjectType;
+pub use self::object_type::{ObjectType, partial, partial_list};

@@ -11,7 +11,8 @@ use weir_document::{Document, TypeMeta, protobuf};
 use weir_kube::{Encoding, MetaVersion, Transform};
 use weir_runtime::Outcome;
 
-use super::object::{message, partial, partial_list};
+use super::object::message;
+use super::object_type::{partial, partial_list};
 use super::table::list_metadata;
 use super::{CodecError, EncodeError, ObjectType};
 

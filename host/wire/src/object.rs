@@ -11,6 +11,7 @@ use weir_document::protobuf::Envelope;
 use weir_document::{Document, Error, TypeMeta};
 use weir_kube::{Encoding, MetaVersion, Transform};
 
+use super::object_type::partial;
 use super::{CodecError, ObjectType, table};
 
 /// A received object.
@@ -129,14 +130,4 @@ pub fn body_document(headers: &HeaderMap, body: &Bytes) -> Option<Document> {
 pub(crate) fn message(bytes: Bytes, type_meta: &Arc<TypeMeta>) -> Result<Document, Error> {
     let missing = || Error::NoSchema { api_version: type_meta.api_version.clone(), kind: type_meta.kind.clone() };
     Document::protobuf(bytes, type_meta.clone()).ok_or_else(missing)
-}
-
-/// The type of an object that is reduced to its metadata.
-pub fn partial(version: MetaVersion) -> TypeMeta {
-    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadata".to_owned() }
-}
-
-/// The type of a list of such objects.
-pub fn partial_list(version: MetaVersion) -> TypeMeta {
-    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadataList".to_owned() }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use weir_document::{Document, TypeMeta, json::ListMeta, protobuf};
-use weir_kube::ResourceRequest;
+use weir_kube::{MetaVersion, ResourceRequest};
 
 use super::CodecError;
 
@@ -53,6 +53,16 @@ impl ObjectType {
             None => Ok(object),
         }
     }
+}
+
+/// The type of an object that is reduced to its metadata.
+pub fn partial(version: MetaVersion) -> TypeMeta {
+    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadata".to_owned() }
+}
+
+/// The type of a list of such objects.
+pub fn partial_list(version: MetaVersion) -> TypeMeta {
+    TypeMeta { api_version: version.api_version().to_owned(), kind: "PartialObjectMetadataList".to_owned() }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use weir_document::{Document, Error, Path, PathError, Value};
 use weir_kube::{IncludeObject, MetaVersion};
 
-use super::object::{EncodedObject, partial};
+use super::object_type::partial;
 
 /// Paths into Tables, parsed once.
 struct TablePaths {
@@ -67,16 +67,11 @@ impl TableColumns {
     }
 }
 
-/// Returns the columns that an event's Table names; none if it is not a Table, or names none.
+/// Returns the columns that a Table names; none for `null` and for an absent field.
 ///
 /// # Errors
 /// The Table is malformed.
-pub(crate) fn event_columns(object: &EncodedObject) -> Result<Option<Bytes>, Error> {
-    object.table().map_or(Ok(None), columns_of)
-}
-
-/// Returns the columns that a Table names; none for `null` and for an absent field.
-fn columns_of(table: &Document) -> Result<Option<Bytes>, Error> {
+pub(crate) fn columns_of(table: &Document) -> Result<Option<Bytes>, Error> {
     Ok(table.json_at(&paths()?.columns)?.filter(|columns| columns != "null"))
 }
 

@@ -9,7 +9,7 @@ use weir_document::{Document, protobuf};
 use weir_kube::{Encoding, Transform};
 
 use super::object::EncodedObject;
-use super::table::{TableColumns, event_columns};
+use super::table::{TableColumns, columns_of};
 use super::{CodecError, ObjectType};
 
 /// Cuts the bytes of a watch into events.
@@ -85,7 +85,7 @@ impl WatchDecoder {
                 None => return Ok(None),
             },
         };
-        let columns = object.as_ref().map_or(Ok(None), event_columns)?;
+        let columns = object.as_ref().and_then(EncodedObject::table).map_or(Ok(None), columns_of)?;
         let mut event = WatchEvent { event_type, whole, object, columns };
         if event.is_filtered() {
             let object = event.object.take().filter(EncodedObject::is_complete).ok_or(CodecError::MissingObject)?;

@@ -9,8 +9,8 @@ mod document;
 pub(in crate::proxy) mod prefetch;
 
 use http::{HeaderMap, Method, Response, header};
-use weir_kube::{RequestInfo, RequestKind};
-use weir_upstream::{Identity, clock};
+use weir_kube::{Identity, RequestInfo, RequestKind};
+use weir_upstream::clock;
 
 use self::document::known_form;
 use super::answer_memory::{Answer, AnswerKey, AnswerMemory, KEEP, WRITE_INTERVAL};

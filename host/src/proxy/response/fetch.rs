@@ -1,13 +1,14 @@
 //! Reads of Weir's own whose answers are remembered.
 
 use std::time::Duration;
+use weir_kube::Identity;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::timeout;
-use weir_upstream::{AnsweredBy, Identity, Purpose, RequestHead, error_report, no_request_body};
+use weir_upstream::{AnsweredBy, Purpose, RequestHead, error_report, no_request_body};
 
 use crate::proxy::Proxy;
 

@@ -18,9 +18,9 @@ use crate::proxy::body::{AbortError, Meter, ResponseBody, empty};
 use crate::proxy::respond::StatusError;
 use weir_access::Caller;
 use weir_front::Peer;
-use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb};
+use weir_kube::{Encoding, Identity, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::ChainVersion;
-use weir_upstream::{Identity, Purpose, RequestBody, RequestHead, UpstreamBody};
+use weir_upstream::{Purpose, RequestBody, RequestHead, UpstreamBody};
 use weir_wire::headers;
 
 /// The buffer of an upgraded stream, for each direction.

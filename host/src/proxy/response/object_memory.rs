@@ -13,9 +13,9 @@ use flate2::read::GzDecoder;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
-use weir_kube::{Encoding, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, Identity, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::Chain;
-use weir_upstream::{Identity, error_report};
+use weir_upstream::error_report;
 
 use super::answer_memory::{Answer, AnswerKey, KEEP, WRITE_INTERVAL};
 use super::get;

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use weir_access::Caller;
 use weir_document::Document;
 use weir_document::protobuf::kind_of;
-use weir_kube::{Accepted, Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
-use weir_upstream::{DecodedBody, Identity, Purpose, RequestHead, UpstreamBody, no_request_body};
+use weir_kube::{Accepted, Encoding, Identity, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
+use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamBody, no_request_body};
 use weir_wire::ObjectType;
 use weir_wire::headers;
 

@@ -6,9 +6,9 @@ use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
-use weir_kube::{Encoding, RequestInfo, Verb};
+use weir_kube::{Encoding, Identity, RequestInfo, Verb};
 use weir_store::StoreReader;
-use weir_upstream::{Identity, RequestBody};
+use weir_upstream::RequestBody;
 
 use super::get::LIMIT;
 use crate::proxy::Proxy;

@@ -219,7 +219,6 @@ mod tests {
     use weir_document::protobuf::{Envelope, from_json};
 
     use super::*;
-    use weir_upstream::Identity;
 
     fn encoded(object: &Value, encoding: Encoding) -> (HeaderMap, Bytes) {
         let headers = HeaderMap::from_iter([

@@ -82,7 +82,7 @@ impl WriteRequest {
         }
         let (media_type, is_served) = self.media_type(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.caller.identity());
-        // What the API server refuses, it refuses before it writes.
+        // A media type that the API server has not, it refuses before it writes.
         if is_served {
             parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
         }

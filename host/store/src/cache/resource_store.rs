@@ -282,7 +282,9 @@ impl ResourceStore {
         let asked = self.trust.asked();
         let ended = discontinuity(&present, &listed, version, asked.is_of_outage()).filter(|_| !is_foreign);
         self.trust.answer(asked);
-        if is_foreign || ended.is_some() {
+        // An unchanged object would keep the bytes of the former encoding.
+        let is_converted = present.format != format;
+        if is_foreign || is_converted || ended.is_some() {
             self.reset(format, listed, version);
             self.set_synced();
             // It is reported once the objects are there.
@@ -292,25 +294,23 @@ impl ResourceStore {
             listed.into_iter().map(|object| (object.key.clone(), object)).collect();
         let deleted = present.objects.keys().filter(|key| !listed.contains_key(*key));
         let mut deltas: Vec<Delta> = deleted.map(|key| Delta::Remove(key.clone(), version)).collect();
-        let unchanged = |object: &Object| {
-            present.format == format
-                && present.objects.get(&object.key).is_some_and(|present| present.version == object.version)
-        };
+        let unchanged =
+            |object: &Object| present.objects.get(&object.key).is_some_and(|present| present.version == object.version);
         listed.retain(|_, object| !unchanged(object));
         deltas.extend(listed.into_values().map(Delta::Listed));
         deltas.push(Delta::ListEnd(version));
-        self.write_if(|_| true, Some(format), deltas);
+        self.write_if(|_| true, deltas);
         self.set_synced();
     }
 
     /// Applies events in their order.
     pub(crate) fn apply(&self, deltas: Vec<Delta>) {
-        self.write_if(|_| true, None, deltas);
+        self.write_if(|_| true, deltas);
     }
 
     /// Notes that the objects are the same at this version, if they are these. Returns whether they are.
     pub(super) fn apply_end(&self, is_same: impl FnOnce(&Snapshot) -> bool, version: u64) -> bool {
-        self.write_if(is_same, None, vec![Delta::ListEnd(version)])
+        self.write_if(is_same, vec![Delta::ListEnd(version)])
     }
 
     fn reset(&self, format: ObjectFormat, listed: Vec<Object>, version: u64) {
@@ -325,19 +325,11 @@ impl ResourceStore {
     }
 
     /// Applies deltas to a store of which this holds. Returns whether it does.
-    fn write_if(
-        &self,
-        holds: impl FnOnce(&Snapshot) -> bool,
-        format: Option<ObjectFormat>,
-        deltas: Vec<Delta>,
-    ) -> bool {
+    fn write_if(&self, holds: impl FnOnce(&Snapshot) -> bool, deltas: Vec<Delta>) -> bool {
         let mut history = self.history();
         let mut next = Snapshot::clone(&self.snapshot.load());
         if !holds(&next) {
             return false;
-        }
-        if let Some(format) = format {
-            next.format = format;
         }
         let before = next.version;
         let is_newer_list = deltas.iter().any(|delta| matches!(delta, Delta::ListEnd(version) if *version > before));
@@ -393,5 +385,33 @@ impl ResourceStore {
 
     fn history(&self) -> std::sync::MutexGuard<'_, History<Arc<StoreEvent>>> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use weir_document::TypeMeta;
+    use weir_kube::Encoding;
+
+    use super::*;
+    use crate::store_key::StoreKey;
+
+    /// As after an upgrade, whose schema has the kind: an object at the same version has other bytes.
+    #[test]
+    fn a_list_in_another_encoding_replaces_all_objects_and_begins_a_new_history() {
+        let format = |encoding| ObjectFormat {
+            encoding,
+            type_meta: Arc::new(TypeMeta { api_version: "v1".into(), kind: "Service".into() }),
+        };
+        let object = |bytes| Object { key: StoreKey::new("a", "b"), version: 1, bytes: Bytes::from_static(bytes) };
+        let store = ResourceStore::new(format(Encoding::Json));
+        store.replace(format(Encoding::Json), vec![object(b"json")], 1);
+        let (_, position) = store.snapshot_and_position();
+        store.replace(format(Encoding::Protobuf), vec![object(b"protobuf")], 1);
+        let (snapshot, end) = store.snapshot_and_position();
+        assert_eq!(snapshot.format.encoding, Encoding::Protobuf);
+        assert_eq!(snapshot.objects.values().map(|object| &object.bytes[..]).collect::<Vec<_>>(), [b"protobuf"]);
+        assert!(store.events_from(position, 1).is_err() && store.events_from(end, 1).is_ok());
     }
 }

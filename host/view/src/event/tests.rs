@@ -7,7 +7,9 @@ use weir_store::StoreKey;
 use weir_store::cache::Object;
 
 use super::*;
+use crate::memo::{EventMemo, FrameBytes};
 use crate::object::ViewOutcome;
+use crate::watch_memory::WatchMemory;
 
 fn format() -> ObjectFormat {
     let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "Service".into() });

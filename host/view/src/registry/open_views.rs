@@ -102,7 +102,7 @@ impl OpenView {
     /// Counts what it and its store cost now.
     fn recount(&self, key: &ViewKey) {
         let objects = self.view.snapshot().objects.size() as u64;
-        let selectors = self.view.watchers().selector_bytes() as u64;
+        let selectors = self.view.selector_bytes() as u64;
         self.charge.set(VIEW + KEY_COPIES * key.bytes() + OBJECT * objects + selectors);
         if let Some(store) = &self.store {
             let status = self.view.store.status();

@@ -14,7 +14,7 @@ use weir_store::cache::ObjectFormat;
 use super::list_memory::{EncodedList, ListKey, ListMemory, Segment, begins_segment};
 use crate::proxy::response::memory_budget::MemoryLease;
 use weir_view::ViewSnapshot;
-use weir_wire::object::partial_list;
+use weir_wire::partial_list;
 
 /// The size of a chunk of output.
 const CHUNK: usize = 128 << 10;

@@ -14,10 +14,9 @@ use http::{Method, Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
-use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, node_of_user};
+use weir_kube::{Encoding, Identity, RequestInfo, ResourceRequest, Verb, node_of_user};
 use weir_process::files;
 use weir_store::is_shared;
-use weir_upstream::Identity;
 
 use super::{CacheableRequest, CachedRead, list, ready, watch};
 use crate::config::PEER_PATH;

@@ -12,7 +12,7 @@ use super::watch::{CachedWatch, Phase};
 use crate::config::ResendMode;
 use crate::proxy::respond::StatusError;
 use weir_view::{EncodedAs, ViewObject, encode};
-use weir_wire::object::partial;
+use weir_wire::partial;
 
 type SharedEvent = Option<Arc<Event<ViewObject>>>;
 

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use weir_kube::Identity;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::time::timeout;
 use weir_runtime::Serving;
-use weir_upstream::{Identity, jitter};
+use weir_upstream::jitter;
 
 use super::{AGGREGATED, JSON, key};
 use crate::proxy::Proxy;

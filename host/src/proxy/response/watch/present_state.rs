@@ -24,7 +24,7 @@ use crate::proxy::response::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use weir_view::frame;
 use weir_wire::CodecError;
 use weir_wire::list::{ItemBatch, ListPiece};
-use weir_wire::object::partial;
+use weir_wire::partial;
 
 /// A list of the API server that becomes the first events of a watch.
 pub(super) struct PresentState {
