@@ -43,6 +43,12 @@ pub(super) enum StatusError {
     /// 400 or 401: the request asks for a WebSocket that cannot be opened.
     #[error("weir cannot open the WebSocket: {0}")]
     Handshake(#[from] HandshakeError),
+    /// 406, while no API server can be reached: the client accepts no media type that the server has. The message is that of the
+    /// server.
+    #[error(
+        "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    )]
+    NotAcceptable,
     /// 405: TRACE, CONNECT where nothing is relayed, and HEAD of a watch.
     #[error("the method is not supported")]
     Method,
@@ -202,6 +208,7 @@ impl StatusError {
             Self::Handshake(error) => error.code(),
             Self::TooManyRequests(_) | Self::OverShare(_) | Self::Stopping => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
             Self::NotAPeer | Self::NotShared | Self::NotRelayed | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
             Self::NotFound { .. } | Self::NoModule => StatusCode::NOT_FOUND,
             Self::Filter(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -225,6 +232,7 @@ impl StatusError {
                 StatusCode::UNAUTHORIZED => "Unauthorized",
                 StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
                 StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+                StatusCode::NOT_ACCEPTABLE => "NotAcceptable",
                 StatusCode::FORBIDDEN => "Forbidden",
                 StatusCode::NOT_FOUND => "NotFound",
                 StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",

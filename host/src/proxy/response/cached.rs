@@ -138,6 +138,9 @@ pub(in crate::proxy) async fn respond(
         Err(_) => return None,
     };
     Start::of(resource, options, online)?;
+    if !online && !negotiate(headers, resource, &parsed.query).is_served {
+        return Some(StatusError::NotAcceptable.response(Encoding::for_errors(headers)));
+    }
     // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of
     // the read.
     let permit = proxy.access.permit(caller, component, parsed).await?;

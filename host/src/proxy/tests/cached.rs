@@ -360,6 +360,8 @@ async fn without_an_api_server_reads_are_answered_with_a_warning_and_watches_sta
         let row = &table["rows"][0];
         assert_eq!((&row["cells"][0], &row["object"]["kind"]), (&json!("a"), &json!("PartialObjectMetadata")));
         assert_eq!(row["object"]["metadata"]["name"], "a");
+        let refused = fixture.send(&path, &[("accept", "text/html")]).await;
+        assert_eq!(refused.status(), StatusCode::NOT_ACCEPTABLE, "as the API server does: {path}");
     }
     hidden.lock().unwrap().clear();
     script.change();
