@@ -217,6 +217,7 @@ mod tests {
     use serde_json::{Value, json};
     use weir_document::TypeMeta;
     use weir_document::protobuf::{Envelope, from_json};
+    use weir_kube::Identity;
 
     use super::*;
 
