@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use weir_tests::browser::Browser;
 use weir_tests::built;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::guests::hostile;
 use weir_tests::link::Link;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
@@ -35,8 +36,8 @@ const BROKEN_WORDS: &str = r"(() => {
     return broken;
 })()";
 
-/// Looks at the page in one of its states: wide and narrow, light and dark. Keeps an image of each.
-async fn look(browser: &mut Browser, weir: &Daemon, state: &str) {
+/// Looks at the page in one of its states: wide and narrow, light and dark. Keeps an image of each, named by its cause.
+async fn look(browser: &mut Browser, weir: &Daemon, state: &str, cause: &str) {
     let folder = built::target().join("page");
     std::fs::create_dir_all(&folder).unwrap();
     for (width, colours) in [(1280, "light"), (1280, "dark"), (800, "light"), (390, "light"), (390, "dark")] {
@@ -47,7 +48,7 @@ async fn look(browser: &mut Browser, weir: &Daemon, state: &str) {
         let overflow = browser.value("document.documentElement.scrollWidth - window.innerWidth").await;
         assert!(overflow.as_i64().unwrap() <= 0, "{state}, {width}: {overflow} pixels too wide");
         assert_eq!(browser.value(BROKEN_WORDS).await, json!([]), "{state}, {width}");
-        browser.screenshot(&folder.join(format!("{}-{width}-{colours}.png", state.replace(' ', "-")))).await;
+        browser.screenshot(&folder.join(format!("{cause}-{width}-{colours}.png"))).await;
     }
 }
 
@@ -85,6 +86,9 @@ async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
     assert_eq!(browser.value("document.getElementById('state').textContent").await, "degraded");
     let banner = browser.value("document.getElementById('banners').innerText").await;
     assert!(banner.as_str().unwrap().contains("the last good filter set stays in force"), "{banner}");
+    assert_eq!(browser.value("window.sameDocument").await, true, "the page was not loaded again");
+    look(&mut browser, &weir, "degraded", "refused").await;
+    browser.value("window.sameDocument = true").await;
     let from = weir.log_length();
     weir.put_filters(&format!("{}\n    failurePolicy: Ignore\n", NO_LOAD_BALANCERS.trim_end()));
     weir.logged_after(from, "filter set activated").await;
@@ -131,9 +135,38 @@ async fn an_outage_is_one_line_and_no_row_is_red() {
         let text = browser.value(&format!("document.getElementById('{table}').innerText")).await;
         assert!(text.as_str().unwrap().contains("offline"), "{text}");
     }
-    look(&mut browser, &weir, "offline").await;
+    look(&mut browser, &weir, "offline", "offline").await;
     link.up().await;
     browser.wait("document.getElementById('state').textContent === 'ready'").await;
+}
+
+#[tokio::test]
+async fn a_filter_that_fails_and_filters_that_are_off_are_said_above_all_else() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let weir = Setup::new(server.url())
+        .uncached()
+        .flag("--node-name", "edge-a")
+        .filters(
+            "filters:\n  - {name: bad, module: bad-handle.wasm, match: ['victim/services'], failurePolicy: Hide}\n",
+        )
+        .module("bad-handle", &hostile("bad-handle"))
+        .start_ready()
+        .await;
+    for _ in 0..3 {
+        weir.client("victim").get("/api/v1/namespaces/default/services/web").await;
+    }
+    open(&mut browser, &weir).await;
+    browser.wait("document.getElementById('state').textContent === 'degraded'").await;
+    let first = "document.querySelector('.banner').innerText";
+    browser.wait(&format!("{first}.includes('bad')")).await;
+    look(&mut browser, &weir, "degraded", "failing").await;
+    let from = weir.log_length();
+    let switch = |node: &mut Value| node["metadata"]["annotations"] = json!({"weir.dev/filters": "off"});
+    server.store().edit("v1", "Node", "", "edge-a", switch);
+    weir.logged_after(from, "filter set activated").await;
+    browser.wait(&format!("{first}.includes('all filters are off')")).await;
+    look(&mut browser, &weir, "degraded", "off").await;
 }
 
 #[tokio::test]
@@ -176,7 +209,7 @@ async fn hostile_names_and_messages_are_shown_as_text() {
     let text = browser.text().await;
     assert!(text.contains("<script>alert(1)<") && text.contains("<img%20src=x%20onerror=alert(1)>"), "{text}");
     assert!(text.contains("Not ready"), "{text}");
-    look(&mut browser, &weir, "not ready").await;
+    look(&mut browser, &weir, "not ready", "not-ready").await;
     let elements = browser.value("[document.querySelectorAll('script').length, document.images.length]").await;
     assert_eq!(elements, json!([1, 0]), "the page's own script, and no image");
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
@@ -208,7 +241,7 @@ async fn the_page_stops_while_it_is_hidden_and_is_readable_on_a_phone() {
     let server = edge().await;
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
-    look(&mut browser, &weir, "ready").await;
+    look(&mut browser, &weir, "ready", "ready").await;
     // The machine may be busy: the fastest of several loads counts, beside that of a page without content.
     let (mut page, mut nothing) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..20 {
