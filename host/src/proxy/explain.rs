@@ -223,7 +223,7 @@ impl Proxy {
         let mut decoder = ListDecoder::new(Encoding::Json, ObjectType::of(object), object.api_version(), LIMIT);
         decoder.push(bytes);
         decoder.finish();
-        while let Some(piece) = decoder.next().map_err(invalid)? {
+        while let Some(piece) = decoder.next_piece().map_err(invalid)? {
             if let ListPiece::Items(items) = piece
                 && let Some(found) = items.documents().map_err(invalid)?.pop()
             {

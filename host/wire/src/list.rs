@@ -82,7 +82,7 @@ impl ListDecoder {
     ///
     /// # Errors
     /// The bytes are not a list, or an item exceeds the limit.
-    pub fn next(&mut self) -> Result<Option<ListPiece>, CodecError> {
+    pub fn next_piece(&mut self) -> Result<Option<ListPiece>, CodecError> {
         let (piece, encoding) = match &mut self.splitter {
             ListBytes::Json(splitter) => (splitter.next()?, Encoding::Json),
             ListBytes::Protobuf(splitter) => (splitter.next()?, Encoding::Protobuf),

@@ -77,7 +77,7 @@ impl TableListCodec {
     ///
     /// # Errors
     /// [`CodecError::MissingObject`], if a row lacks its whole object. Any other error: the Table is malformed.
-    pub fn next(&mut self) -> Result<Option<RowBatch>, CodecError> {
+    pub fn next_rows(&mut self) -> Result<Option<RowBatch>, CodecError> {
         while let Some(piece) = self.splitter.next()? {
             let batch = match piece {
                 Piece::Head { bytes } | Piece::Tail { bytes } => {

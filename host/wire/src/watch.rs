@@ -69,7 +69,7 @@ impl WatchDecoder {
     ///
     /// # Errors
     /// The bytes are not an event, the event exceeds the limit, or filters cannot read its object.
-    pub fn next(&mut self) -> Result<Option<WatchEvent>, CodecError> {
+    pub fn next_event(&mut self) -> Result<Option<WatchEvent>, CodecError> {
         let (event_type, whole, object) = match &mut self.frames {
             WatchFrames::Json(splitter) => match splitter.next()? {
                 Some(frame) if frame.event == EventType::Error => (frame.event, frame.line(), None),
@@ -97,7 +97,7 @@ impl WatchDecoder {
 
 impl WatchEvent {
     /// The size of the received event in bytes.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.whole.len()
     }
 

@@ -51,7 +51,7 @@ impl ListVersion {
                 }
             }
         }
-        let is_list = self.decoder.next().is_ok();
+        let is_list = self.decoder.next_piece().is_ok();
         match self.decoder.meta().resource_version.as_deref() {
             Some(version) => version.parse().map(Some).map_err(|_| ()),
             None if is_list && self.read < MAX_HEAD => Ok(None),

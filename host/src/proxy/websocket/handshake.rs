@@ -1,7 +1,7 @@
 //! The opening handshake of a WebSocket (RFC 6455, section 4.2), accepted and refused as by kube-apiserver.
 //!
 //! kube-apiserver also refuses a handshake without an `Origin` that is a URL. That protects nothing, and Weir does not. A request
-//! without a credential must not have an `Origin` at all: see [`super::super::identity`].
+//! without a credential must not have an `Origin` at all: see [`weir_access`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -116,7 +116,7 @@ impl OlderEvents {
             None => self.decoder.finish(),
         }
         let mut events = Vec::new();
-        while let Some(event) = self.decoder.next().map_err(invalid)? {
+        while let Some(event) = self.decoder.next_event().map_err(invalid)? {
             events.push(event);
         }
         // Later events come from the history.

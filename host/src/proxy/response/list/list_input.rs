@@ -64,7 +64,7 @@ impl ListInput {
     /// It is no list, or was interrupted.
     pub(in crate::proxy::response) async fn next(&mut self) -> Result<Option<ListPiece>, ListError> {
         loop {
-            match self.decoder.next()? {
+            match self.decoder.next_piece()? {
                 Some(piece) => return Ok(Some(piece)),
                 None if self.ended => return Ok(None),
                 None => self.receive().await?,

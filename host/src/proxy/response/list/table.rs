@@ -42,7 +42,7 @@ async fn filter(proxy: &Proxy, read: &ReadRequest, body: Bytes) -> Result<Option
         return Ok(None);
     };
     loop {
-        let rows = match codec.next() {
+        let rows = match codec.next_rows() {
             Ok(Some(rows)) => rows,
             Ok(None) => break,
             Err(CodecError::MissingObject) => return Ok(None),

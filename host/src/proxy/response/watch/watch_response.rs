@@ -167,9 +167,9 @@ impl WatchResponse {
         let mut events = Vec::new();
         let (mut room, mut waited) = (BATCH_BYTES, false);
         while events.len() < BATCH && room > 0 {
-            match self.decoder.next() {
+            match self.decoder.next_event() {
                 Ok(Some(event)) => {
-                    room = room.saturating_sub(event.len());
+                    room = room.saturating_sub(event.size());
                     events.push(event);
                 }
                 Err(error) => return (events, Some(error)),
