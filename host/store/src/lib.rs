@@ -18,10 +18,12 @@
 //!                               └─► indexed_objects ◄─ file_objects, lookup_follower
 //! resource_client, cache ─► uplink
 //! resource_stores, disk, last_known ─► cluster_watch
+//! cluster_identity ─► resource_stores
 //! ```
 
 pub mod cache;
 mod change;
+mod cluster_identity;
 mod cluster_watch;
 mod discovery;
 pub mod disk;
