@@ -23,7 +23,7 @@ use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
 use crate::config::ServeConfig;
-use crate::disk_cache::{close_disk, confirm_cluster, flush_disk, open_disk};
+use crate::disk_cache::{close_disk, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
 use crate::local_status::layer;
 use crate::logging::{LoggedOnce, log_to_stderr};
@@ -184,8 +184,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     let (refusal, refused) = refusals();
     let stores = resource_stores(&config, &upstream, peers.clone(), disk.clone(), check.clone(), (refusal, &tasks));
     let cluster = stores.cluster_watch();
-    let confirm = confirm_cluster(stores.clone(), client.clone(), upstream.connectivity());
-    tasks.spawn_until_stop(confirm.instrument(tracing::info_span!("cache")));
+    tasks.spawn_until_stop(stores.clone().confirm_cluster().instrument(tracing::info_span!("cache")));
     let local_status = local_status(&config, &upstream, &stores, (disk.clone(), &peers), metrics.local_status, &tasks);
     let served = match &local_status {
         Some(status) => layer(status.clone(), served, &tasks),

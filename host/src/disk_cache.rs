@@ -1,30 +1,18 @@
-//! The watch cache on disk as a part of the daemon: its settings, its tasks, and the cluster that it belongs to.
+//! The watch cache on disk as a part of the daemon: its settings and its tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use tokio::time::Instant;
 use tracing::Instrument;
-use weir_store::ResourceStores;
 use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics, ReadyTime};
-use weir_upstream::{BackOff, Connectivity, Tasks, error_report, jitter};
+use weir_upstream::{Connectivity, Tasks};
 
 use crate::admin::status::FilterStatus;
 use crate::cache_directory::former_place;
 use crate::config::ServeConfig;
 use crate::time_file::TimeFile;
 
-/// The namespace whose uid identifies a cluster: it exists in each, and cannot be deleted.
-const IDENTITY: &str = "kube-system";
-/// How long it may be another one without an outage that Weir notices.
-const AGAIN: Duration = Duration::from_secs(300);
-/// The timeout of a request for it.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// The delays between failed requests.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const MAX_RETRY: Duration = Duration::from_secs(60);
 /// The longest time that commits may take when the daemon stops, that of requests included.
 const FLUSH: Duration = Duration::from_secs(4);
 /// The longest one before requests end, and the shortest after that.
@@ -96,53 +84,5 @@ pub(crate) async fn close_disk(disk: Option<Arc<DiskCache>>, time_file: Option<T
     };
     if tokio::time::timeout_at(until, async { tokio::join!(save, close) }).await.is_err() {
         tracing::warn!(file, timeout = ?FLUSH, "the disk is slow or hangs: the last changes were not committed to the watch cache on disk");
-    }
-}
-
-/// Asks the API server for the identity of the cluster until it answers, and again after each lost connection and now and then:
-/// another cluster may answer at the same address. The content on disk is of one cluster.
-pub(crate) async fn confirm_cluster(stores: ResourceStores, client: kube::Client, connectivity: Connectivity) {
-    let (disk, cluster) = (stores.disk(), stores.cluster_watch());
-    let namespaces: Api<Namespace> = Api::all(client);
-    let (mut reconnects, mut repeats) = (connectivity.reconnects(), connectivity.repeats());
-    let mut backoff = BackOff::new(FIRST_RETRY, MAX_RETRY);
-    let mut last = String::new();
-    loop {
-        let reason = match tokio::time::timeout(TIMEOUT, namespaces.get_metadata(IDENTITY)).await {
-            Ok(Ok(namespace)) => match namespace.metadata.uid {
-                Some(uid) => {
-                    match &disk {
-                        Some(disk) => disk.confirm_cluster(uid).await,
-                        None => cluster.confirm(&uid),
-                    }
-                    backoff.reset();
-                    last.clear();
-                    tokio::select! {
-                        () = reconnects.next() => {}
-                        // A server that closes each connection must not cause a busy loop.
-                        () = repeats.next() => tokio::time::sleep(jitter(FIRST_RETRY)).await,
-                        () = cluster.doubted() => {}
-                        () = tokio::time::sleep(jitter(AGAIN)) => {}
-                    }
-                    continue;
-                }
-                None => "it has no uid".to_owned(),
-            },
-            Ok(Err(error)) => error_report(&error),
-            Err(_) => format!("no response within {TIMEOUT:?}"),
-        };
-        if let Some(disk) = &disk {
-            disk.cluster_unreachable();
-        }
-        if reason != last {
-            tracing::warn!(
-                namespace = IDENTITY,
-                file = disk.as_ref().map(|disk| disk.file()),
-                reason,
-                "cannot read the namespace that identifies the cluster, retrying"
-            );
-            last = reason;
-        }
-        backoff.wait_or_reconnect(&mut reconnects).await;
     }
 }

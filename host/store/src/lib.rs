@@ -6,6 +6,9 @@
 //! A lookup indexes the objects of a store. Readers take a [`StoreSnapshot`]: one consistent version of the objects of all
 //! lookups and of the node's addresses. [`FileObjects`] answers the same queries from files.
 //!
+//! Other programs use the stores as a source of kube-rs controllers, see `examples/controller.rs`. They run what the daemon runs:
+//! [`disk::DiskCache::run`], [`ResourceStores::confirm_cluster`], and [`disk::DiskCache::close`] while their stores are open.
+//!
 //! Memory: the bytes of an object once per store; per lookup a pointer to them and what was read of them. A snapshot is a
 //! pointer. Equal lookups share their index, which is dropped with the last handle.
 //!
@@ -18,16 +21,19 @@
 //!                               └─► indexed_objects ◄─ file_objects, lookup_follower
 //! resource_client, cache ─► uplink
 //! resource_stores, disk, last_known ─► cluster_watch
+//! cluster_identity, kube_events ─► resource_stores
 //! ```
 
 pub mod cache;
 mod change;
+mod cluster_identity;
 mod cluster_watch;
 mod discovery;
 pub mod disk;
 mod error;
 mod file_objects;
 mod indexed_objects;
+mod kube_events;
 mod last_known;
 mod lookup;
 mod lookup_follower;

@@ -106,7 +106,7 @@ impl StoreId {
 }
 
 impl ResourceStores {
-    /// Creates an empty set.
+    /// Creates an empty set. [`ResourceStores::confirm_cluster`] has to run beside it.
     #[must_use]
     pub fn new(config: ResourceStoresConfig, tasks: Tasks) -> Self {
         let cluster = config.disk.as_ref().map_or_else(Arc::default, |disk| disk.cluster_watch());

@@ -38,6 +38,13 @@ pub enum ObjectContent {
 }
 
 impl Collection {
+    /// Returns all objects of a kube type, complete, in all namespaces: `Collection::all::<Service>()`.
+    #[must_use]
+    pub fn all<K: kube::Resource<DynamicType = ()>>() -> Self {
+        let resource = GroupResource::new(&K::plural(&()), &K::group(&()));
+        Self::of_lookup(&LookupSpec::all(resource), &K::version(&())).widened()
+    }
+
     /// Returns all objects of the requested resource, in all namespaces.
     #[must_use]
     pub fn whole(request: &ResourceRequest) -> Self {

@@ -62,7 +62,8 @@ pub struct PersistHandle {
 }
 
 impl DiskCache {
-    /// Creates the cache. The file is opened by the first use, and again after failures.
+    /// Creates the cache. The file is opened by the first use, and again after failures. [`DiskCache::run`] has to run: nothing
+    /// else writes what changes.
     #[must_use]
     pub fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Arc<Self> {
         let (commit_interval, commit_bytes, identity_wait) =
@@ -165,7 +166,8 @@ impl DiskCache {
         self.commit(true).await;
     }
 
-    /// Commits everything that has changed so far, and closes the file. Nothing is read or written after that.
+    /// Commits everything that has changed so far, and closes the file. Nothing is read or written after that. Stores have to be
+    /// open until then: the last changes of a store are lost with its last handle.
     pub async fn close(self: &Arc<Self>) {
         self.blocking(move |state, requests| {
             state.commit(requests, true);
