@@ -104,10 +104,11 @@ impl Plane {
         config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
     }
 
-    /// The administrator's client of the API server itself.
+    /// The administrator's client of the API server itself. Over HTTP/1.1: the API server ends HTTP/2 connections now and then, and
+    /// the client tries nothing again.
     #[must_use]
     pub fn admin(&self) -> Client {
-        Client::trusting(&self.server("admin"), "test", Some(&read(self.ca())), Some(&self.pair("admin")))
+        Client::http1_showing(&self.server("admin"), "test", &read(self.ca()), &self.pair("admin"))
     }
 
     /// Adds an HTTPS port that presents the certificate of `server` and verifies clients by the same CA.

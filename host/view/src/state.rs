@@ -158,12 +158,14 @@ impl View {
         watch.bookmark(&self.state().core)
     }
 
-    /// Whether the view shows what this chain version makes, or a later one. Without a chain it shows all.
-    pub fn is_in_step(&self, chain: Option<ChainVersion>) -> bool {
-        match (chain, self.snapshot().chain) {
+    /// The current objects, if they are what this chain version makes, or a later one. Without a chain they are all.
+    pub fn snapshot_in_step(&self, chain: Option<ChainVersion>) -> Option<Arc<ViewSnapshot>> {
+        let snapshot = self.snapshot();
+        let is_in_step = match (chain, snapshot.chain) {
             (Some(in_force), Some(taken)) => taken >= in_force,
             (in_force, taken) => in_force == taken,
-        }
+        };
+        is_in_step.then_some(snapshot)
     }
 
     /// Whether the view has reached this version. If not, the store asks for it: a client waits.

@@ -39,7 +39,7 @@ use crate::proxy::body::{Meter, ResponseBody, guarded};
 use crate::proxy::metrics::handler_of;
 use crate::proxy::respond::StatusError;
 use weir_access::Caller;
-use weir_view::{Permit, RequestSelector, View};
+use weir_view::{Permit, RequestSelector, View, ViewSnapshot};
 use weir_wire::headers;
 
 /// The warning on every answer that may be stale.
@@ -215,12 +215,13 @@ async fn read_view(
     if online && let Err(error) = fresh::is_of_this_cluster(read.start, &view).await {
         return Some(Err(error));
     }
-    let read = CachedRead { is_in_step: is_in_step(proxy, &read, &view).await, ..read };
+    let shown = in_step(proxy, &read, &view).await;
+    let read = CachedRead { is_in_step: shown.is_some(), ..read };
     let warnings = view.warnings();
     let response = match read.resource.verb {
-        Verb::List => list::list(proxy, &read, &view).await,
+        Verb::List => list::list(proxy, &read, &view, shown).await,
         Verb::Watch => Ok(watch::watch(proxy, request, read, view, online).await?),
-        _ => get::get(&read, &view)?,
+        _ => get::get(&read, &shown.unwrap_or_else(|| view.snapshot()), &view)?,
     };
     if !online {
         proxy.metrics.offline_response();
@@ -254,17 +255,22 @@ async fn ready(proxy: &Proxy, view: &View, online: bool) -> Option<()> {
     }
 }
 
-/// Waits until a view shows what the chain makes that was in force when the request arrived. Returns whether it does: a chain that
-/// takes longer shows it in events, or in the next list.
-async fn is_in_step(proxy: &Proxy, read: &CachedRead, view: &View) -> bool {
+/// Waits until a view shows what the chain makes that was in force when the request arrived, and returns these objects: the view may
+/// still take a chain of between. One that takes longer shows it in events, or in the next list.
+async fn in_step(proxy: &Proxy, read: &CachedRead, view: &View) -> Option<Arc<ViewSnapshot>> {
     let chain = match &*proxy.serving.borrow() {
         Serving::Live(set) => set.chain(&read.component, &read.resource.resource, VerbClass::Read),
-        Serving::Unknown | Serving::Pending(_) => return false,
+        Serving::Unknown | Serving::Pending(_) => return None,
     };
     let in_force = chain.map(|chain| chain.version());
     let mut changes = view.subscribe();
-    let reached = changes.wait_for(|_| view.is_in_step(in_force));
-    tokio::time::timeout(fresh::FRESH, reached).await.is_ok_and(|reached| reached.is_ok())
+    let mut shown = None;
+    let reached = changes.wait_for(|_| {
+        shown = view.snapshot_in_step(in_force);
+        shown.is_some()
+    });
+    let _ = tokio::time::timeout(fresh::FRESH, reached).await;
+    shown
 }
 
 /// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon,

@@ -9,14 +9,17 @@ use super::table::table;
 use super::{CachedRead, head};
 use crate::proxy::body::{ResponseBody, full};
 use crate::proxy::respond::StatusError;
-use weir_view::{View, converted};
+use weir_view::{View, ViewSnapshot, converted};
 
 /// Answers a get; `None` if the view does not know whether the object exists.
-pub(super) fn get(read: &CachedRead, view: &View) -> Option<Result<Response<ResponseBody>, StatusError>> {
+pub(super) fn get(
+    read: &CachedRead,
+    snapshot: &ViewSnapshot,
+    view: &View,
+) -> Option<Result<Response<ResponseBody>, StatusError>> {
     let name = read.resource.name.as_deref()?;
     // A path `namespaces/<name>` names the namespace itself.
     let namespace = read.resource.namespace.as_deref().filter(|_| read.resource.collection.contains("/namespaces/"));
-    let snapshot = view.snapshot();
     let missing = || StatusError::NotFound { resource: read.resource.resource.clone(), name: name.to_owned() };
     let Some(object) = snapshot.objects.get(&StoreKey::new(namespace.unwrap_or_default(), name)) else {
         return view.knows_absence(namespace, name).then(|| Err(missing()));

@@ -21,7 +21,7 @@ use crate::proxy::body::{AbortError, ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use weir_view::{View, ViewSnapshot};
 
-/// Answers a list.
+/// Answers a list from the objects that are shown in step, or from the present ones, if it asks for a later version.
 ///
 /// # Errors
 /// The version is in the future or only the API server has it, or a selected object has no verdict.
@@ -29,6 +29,7 @@ pub(super) async fn list(
     proxy: &Proxy,
     read: &CachedRead,
     view: &Arc<View>,
+    shown: Option<Arc<ViewSnapshot>>,
 ) -> Result<Response<ResponseBody>, StatusError> {
     if let Start::NotOlderThan(version) = read.start
         && timeout(FRESH, reaches(view, version)).await.is_err()
@@ -38,7 +39,11 @@ pub(super) async fn list(
     if read.start == Start::Exact {
         return Err(StatusError::Expired("the API server cannot be reached, and the cache has no earlier versions"));
     }
-    let snapshot = view.snapshot();
+    let is_new_enough = |shown: &Arc<ViewSnapshot>| match read.start {
+        Start::NotOlderThan(version) => shown.version >= version,
+        _ => true,
+    };
+    let snapshot = shown.filter(is_new_enough).unwrap_or_else(|| view.snapshot());
     let media_type = read.media_type;
     if let Transform::Table(version, include) = media_type.transform {
         let objects = selected(read, &snapshot)?;

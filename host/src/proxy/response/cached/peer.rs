@@ -150,7 +150,7 @@ impl Proxy {
                 let response = watch.ok_or(StatusError::Expired("the peer's history begins later"))?;
                 Ok(response.map(|body| while_reachable(self.clone(), view, body)))
             }
-            _ => list::list(self, &read, &view).await,
+            _ => list::list(self, &read, &view, None).await,
         }
     }
 
