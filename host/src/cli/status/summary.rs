@@ -203,7 +203,7 @@ Version:  0.1.0, running for 10m
 Ready:    yes
 Offline:  since 2026-01-01T00:09:30Z, 30s ago
 Reload:   refused 5m ago, ConfigMap a/b
-          error: filter x: \\u{{1b}}[2Jno such module
+          error: filter x: \\u{1b}[2Jno such module
           warning: old
 
 FILTER   STATE   SINCE   DIGEST                KEPT   EDITED   HIDDEN   FAILED   PER-OBJECT   REPLAYED
