@@ -160,12 +160,13 @@ async fn open(url: &str, watches: usize, from: u64, changes: usize) -> Vec<tokio
     all
 }
 
-/// Opens a watch of slices in protobuf, and waits for its response head. Returns the head instead if it is an error.
+/// Opens a watch of slices in protobuf, and waits for its response head. Returns the head instead if it is an error. The server closes
+/// the connection with the watch, so that its end shows.
 pub(crate) async fn connect(address: &str, from: u64) -> Result<TcpStream, String> {
     let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let path = "/apis/discovery.k8s.io/v1/endpointslices";
     let request = format!(
-        "GET {path}?watch=true&allowWatchBookmarks=true&resourceVersion={from} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: {CLIENT}\r\nAccept: {}\r\n\r\n",
+        "GET {path}?watch=true&allowWatchBookmarks=true&resourceVersion={from} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nUser-Agent: {CLIENT}\r\nAccept: {}\r\n\r\n",
         Encoding::Protobuf.watch_media()
     );
     stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
