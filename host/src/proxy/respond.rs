@@ -43,11 +43,8 @@ pub(super) enum StatusError {
     /// 400 or 401: the request asks for a WebSocket that cannot be opened.
     #[error("weir cannot open the WebSocket: {0}")]
     Handshake(#[from] HandshakeError),
-    /// 406, while no API server can be reached: the client accepts no media type that the server has. The message is that of the
-    /// server.
-    #[error(
-        "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf"
-    )]
+    /// 406, while no API server can be reached: the client accepts no form that the server has.
+    #[error("the resource cannot be served in any of the accepted media types")]
     NotAcceptable,
     /// 405: TRACE, CONNECT where nothing is relayed, and HEAD of a watch.
     #[error("the method is not supported")]

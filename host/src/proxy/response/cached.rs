@@ -63,19 +63,13 @@ pub(in crate::proxy) struct CachedRead {
 impl CachedRead {
     /// Returns the read; `None` if only the API server can answer it.
     pub(in crate::proxy) fn of(
-        headers: &HeaderMap,
+        mut media_type: MediaType,
         component: &str,
         request: &RequestInfo,
         selector: RequestSelector,
         online: bool,
     ) -> Option<Self> {
-        let query = &request.query;
         let resource = request.resource().filter(|resource| resource.subresource.is_none())?;
-        let Accepted { mut media_type, is_served, .. } = negotiate(headers, resource, query);
-        // Its error is the API server's.
-        if online && !is_served {
-            return None;
-        }
         if matches!(media_type.transform, Transform::Table(..)) {
             if online {
                 return None;
@@ -128,28 +122,34 @@ pub(in crate::proxy) async fn respond(
     online: bool,
 ) -> Option<Response<ResponseBody>> {
     let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
-    let (views, resource) = (proxy.views.as_ref()?, parsed.resource()?);
+    let views = proxy.views.as_ref()?;
+    // The API server answers subresources, some of them in other media types.
+    let resource = parsed.resource().filter(|resource| resource.subresource.is_none())?;
     let options = match &resource.options {
         Ok(options) => options,
         // A parameter that Weir does not know, the API server may.
-        Err(error) if !online && resource.subresource.is_none() && error.kind != OptionsErrorKind::Unknown => {
+        Err(error) if !online && error.kind != OptionsErrorKind::Unknown => {
             return Some(StatusError::Options(error.clone()).response(Encoding::for_errors(headers)));
         }
         Err(_) => return None,
     };
     Start::of(resource, options, online)?;
-    if !online && !negotiate(headers, resource, &parsed.query).is_served {
-        return Some(StatusError::NotAcceptable.response(Encoding::for_errors(headers)));
+    let Accepted { media_type, is_served, .. } = negotiate(headers, resource, &parsed.query);
+    match (is_served, online) {
+        (true, _) => {}
+        // Its error is the API server's.
+        (false, true) => return None,
+        (false, false) => return Some(StatusError::NotAcceptable.response(Encoding::for_errors(headers))),
     }
     // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of
     // the read.
     let permit = proxy.access.permit(caller, component, parsed).await?;
-    let own = respond_from(proxy, request, &permit, online).await;
+    let own = respond_from(proxy, request, &permit, media_type, online).await;
     if online || own.is_some() || views.is_refused(&permit) {
         return own;
     }
     for wider in permit.of_wider() {
-        if let Some(response) = respond_from(proxy, request, &wider, online).await {
+        if let Some(response) = respond_from(proxy, request, &wider, media_type, online).await {
             return Some(response);
         }
     }
@@ -161,11 +161,12 @@ async fn respond_from(
     proxy: &Arc<Proxy>,
     request: &Arc<CacheableRequest>,
     permit: &Permit,
+    media_type: MediaType,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
     let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, verb) = (proxy.views.as_ref()?, permit.resource().verb);
-    let mut read = CachedRead::of(headers, component, parsed, permit.selector().clone(), online)?;
+    let mut read = CachedRead::of(media_type, component, parsed, permit.selector().clone(), online)?;
     read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
     let encoding = read.media_type.encoding;
     let (view, charge) = match share::open(proxy, views, request, permit, online)? {
@@ -220,7 +221,11 @@ async fn read_view(
     let warnings = view.warnings();
     let response = match read.resource.verb {
         Verb::List => list::list(proxy, &read, &view, shown).await,
-        Verb::Watch => Ok(watch::watch(proxy, request, read, view, online).await?),
+        Verb::Watch => {
+            // It may wait for the API server, and reads the view by itself.
+            drop(shown);
+            Ok(watch::watch(proxy, request, read, view, online).await?)
+        }
         _ => get::get(&read, &shown.unwrap_or_else(|| view.snapshot()), &view)?,
     };
     if !online {

@@ -26,7 +26,7 @@ use crate::proxy::body::{Meter, ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
 use weir_access::Caller;
-use weir_kube::{Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{Accepted, Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
 use weir_wire::ObjectType;
@@ -80,7 +80,7 @@ impl WriteRequest {
         {
             return Ok(response);
         }
-        let (media_type, is_served) = self.media_type(&parts.headers);
+        let Accepted { media_type, is_served, .. } = self.accepted(&parts.headers);
         headers::prepare_request(&mut parts.headers, self.caller.identity());
         // A media type that the API server has not, it refuses before it writes.
         if is_served {
@@ -212,16 +212,15 @@ impl WriteRequest {
     }
 
     /// Negotiates the form of the response. Not a Table, unless the client accepts nothing else: its cells may contain what
-    /// filters hide, and a write cannot be repeated in another form. Whether the API server has a form that the client accepts is
-    /// the second value.
-    fn media_type(&self, headers: &HeaderMap) -> (MediaType, bool) {
+    /// filters hide, and a write cannot be repeated in another form.
+    fn accepted(&self, headers: &HeaderMap) -> Accepted {
         let accepted = negotiate(headers, &self.resource, &self.parsed.query);
         let media_type = match (accepted.media_type.transform, self.resource.verb) {
             (_, Verb::DeleteCollection) => MediaType::JSON,
             (Transform::Table(..), _) if !accepted.only_tables => MediaType::JSON,
             _ => accepted.media_type,
         };
-        (media_type, accepted.is_served)
+        Accepted { media_type, ..accepted }
     }
 
     /// Filters the response to the write. Returns the first failure of a filter, whose object then has the edits before it.

@@ -363,6 +363,8 @@ async fn without_an_api_server_reads_are_answered_with_a_warning_and_watches_sta
         let refused = fixture.send(&path, &[("accept", "text/html")]).await;
         assert_eq!(refused.status(), StatusCode::NOT_ACCEPTABLE, "as the API server does: {path}");
     }
+    let proxied = fixture.send(&format!("{}/proxy/", object("a")), &[("accept", "text/html")]).await;
+    assert_eq!(proxied.status(), StatusCode::SERVICE_UNAVAILABLE, "a backend has other media types");
     hidden.lock().unwrap().clear();
     script.change();
     assert_eq!(events.next_summary().await, "ADDED b", "filters apply offline");

@@ -18,7 +18,7 @@ use weir_kube::{Encoding, Identity, RequestInfo, ResourceRequest, Verb, node_of_
 use weir_process::files;
 use weir_store::is_shared;
 
-use super::{CacheableRequest, CachedRead, list, ready, watch};
+use super::{CacheableRequest, CachedRead, list, negotiate, ready, watch};
 use crate::config::PEER_PATH;
 use crate::local_status::PEER_REPORTS;
 use crate::modules::{Arrival, PEER_MODULES, WAIT};
@@ -138,7 +138,8 @@ impl Proxy {
     ) -> Result<Response<ResponseBody>, StatusError> {
         let CacheableRequest { headers, parsed, .. } = &*request;
         let selector = RequestSelector::of(resource).ok_or(StatusError::NotShared)?;
-        let read = CachedRead::of(headers, "", parsed, selector, false).ok_or(StatusError::NotShared)?;
+        let media_type = negotiate(headers, resource, &parsed.query).media_type;
+        let read = CachedRead::of(media_type, "", parsed, selector, false).ok_or(StatusError::NotShared)?;
         let view = self.views.as_ref().and_then(|views| views.unfiltered(resource)).ok_or(StatusError::NotShared)?;
         ready(self, &view, true).await.ok_or(StatusError::PeerUnavailable("it has not listed the resource yet"))?;
         if !view.follows_api_server() || view.is_refused() || !self.upstream.is_reachable() {
