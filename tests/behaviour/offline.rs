@@ -165,6 +165,26 @@ async fn a_damaged_disk_is_reported_and_nothing_is_served_unfiltered() {
 }
 
 #[tokio::test]
+async fn forms_that_the_api_server_refuses_are_refused_offline() {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let (server, cache) = (cluster().await, tempfile::tempdir().unwrap());
+    let mut link = Link::to(&server).await;
+    let weir = setup(&link, cache.path()).start_ready().await;
+    let _ = shown(&weir.client("kube-proxy")).await;
+    link.down().await;
+    for (accept, include, status) in [
+        ("application/json", "nonsense", 200),
+        (TABLE, "None", 200),
+        (TABLE, "nonsense", 400),
+        ("text/html", "None", 406),
+    ] {
+        let path = format!("{SERVICES}&includeObject={include}");
+        let answer = weir.client("kube-proxy").with("accept", accept).get(&path).await;
+        assert_eq!(answer.status, status, "{accept} {include}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
 async fn what_the_api_server_forbade_online_is_not_served_offline_nor_after_a_restart() {
     let (server, cache) = (cluster().await, tempfile::tempdir().unwrap());
     let mut link = Link::to(&server).await;

@@ -4,7 +4,7 @@
 //! objects have the YurtIngress as their owner, so that the cluster's garbage collector deletes them with it. Finalizers of others
 //! stay: each patch is for the version that was read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -72,8 +72,9 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
     // Without their specs: those of OpenYurt's own definition have other fields.
     let api: Api<YurtIngress> = Api::all(client);
     let mut removal = FinalizerRemoval::default();
-    let (mut remaining, mut released) = (Vec::new(), BTreeSet::new());
-    for round in 0..ROUNDS {
+    let (mut remaining, mut released) = (BTreeMap::new(), BTreeSet::new());
+    // The last one only looks.
+    for round in 0..=ROUNDS {
         if round > 0 {
             tokio::time::sleep(PAUSE).await;
         }
@@ -85,11 +86,16 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
             Err(error) => return Err(RemovalError::Remaining(removal, vec![format!("cannot look again: {error}")])),
         };
         removal.all = removal.all.max(listed.len());
-        remaining.clear();
+        let before = std::mem::take(&mut remaining);
         let mut look_again = false;
         for ingress in listed.iter().filter(|ingress| has_finalizer(ingress)) {
             if released.contains(&ingress.uid()) {
-                remaining.push(format!("{}: an operator that still runs has put it back", ingress.name_any()));
+                remaining.insert(ingress.name_any(), "an operator that still runs has put it back".to_owned());
+                continue;
+            }
+            if round == ROUNDS {
+                let reason = before.get(&ingress.name_any()).map_or("it is new", String::as_str);
+                remaining.insert(ingress.name_any(), reason.to_owned());
                 continue;
             }
             match within(release(&api, ingress)).await {
@@ -101,7 +107,7 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
                 Err(RequestError::Api(kube::Error::Api(status))) if status.code == 404 => {}
                 Err(error) => {
                     look_again |= matches!(&error, RequestError::Api(kube::Error::Api(status)) if status.code == 409);
-                    remaining.push(format!("{}: {error}", ingress.name_any()));
+                    remaining.insert(ingress.name_any(), error.to_string());
                 }
             }
         }
@@ -109,7 +115,11 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
             break;
         }
     }
-    if remaining.is_empty() { Ok(removal) } else { Err(RemovalError::Remaining(removal, remaining)) }
+    if remaining.is_empty() {
+        return Ok(removal);
+    }
+    let remaining = remaining.into_iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+    Err(RemovalError::Remaining(removal, remaining))
 }
 
 fn has_finalizer(ingress: &PartialObjectMeta<YurtIngress>) -> bool {
@@ -276,6 +286,24 @@ mod tests {
         });
         let error = remove_in(running).await.unwrap_err().to_string();
         assert!(error.ends_with("run the command again: a: an operator that still runs has put it back"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_that_still_runs_is_an_error_after_the_last_round_too() {
+        let patches = Arc::new(Mutex::new(0));
+        let running = fake_server::client(move |(method, ..)| {
+            let ingress = shown(&("a".to_owned(), 1, vec![FINALIZER.to_owned()]));
+            if method == Method::PATCH {
+                let mut patches = patches.lock().unwrap();
+                *patches += 1;
+                let is_last = *patches == ROUNDS;
+                return if is_last { Reply::Json(200, ingress) } else { failure(409, "the object has been modified") };
+            }
+            let kind = "PartialObjectMetadataList";
+            Reply::Json(200, json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": {}, "items": [ingress]}))
+        });
+        let error = remove_in(running).await.unwrap_err().to_string();
+        assert!(error.ends_with("a: an operator that still runs has put it back"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@
 
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::{Query, Verb};
+use crate::{OptionsError, Query, Verb};
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -125,10 +125,15 @@ impl MetaVersion {
 }
 
 impl IncludeObject {
-    /// Whether the API server knows the option of a query. It refuses a Table with another one.
-    #[must_use]
-    pub fn is_known(query: &Query) -> bool {
-        matches!(query.first("includeObject"), None | Some("" | "None" | "Metadata" | "Object"))
+    /// Checks the option of a query, as the API server does for a Table.
+    ///
+    /// # Errors
+    /// [`OptionsErrorKind::Malformed`]
+    pub fn validate(query: &Query) -> Result<(), OptionsError> {
+        match query.first("includeObject") {
+            None | Some("" | "None" | "Metadata" | "Object") => Ok(()),
+            Some(_) => Err(OptionsError::malformed("includeObject", "it is none of None, Metadata and Object")),
+        }
     }
 
     fn of(query: &Query) -> Self {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::machine::{Begin, Changed, Frame, Stamps, ViewCore, ViewWatch};
+use crate::machine::{Begin, CatchUpError, Changed, Frame, Stamps, ViewCore, ViewWatch};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::HeaderValue;
@@ -54,6 +54,16 @@ pub struct ViewSnapshot {
     pub objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>,
     /// The chain's version that made the outcomes; `None` without a chain.
     pub chain: Option<ChainVersion>,
+}
+
+impl ViewSnapshot {
+    /// Whether the outcomes are what this chain version makes, or a later one. Without a chain there are none.
+    fn is_in_step(&self, in_force: Option<ChainVersion>) -> bool {
+        match (in_force, self.chain) {
+            (Some(in_force), Some(taken)) => taken >= in_force,
+            (in_force, taken) => in_force == taken,
+        }
+    }
 }
 
 /// What changes of a view.
@@ -147,8 +157,15 @@ impl View {
         Ok(advanced)
     }
 
-    /// A watch has got the events of before the history. Returns whether the history still reaches back to there.
-    pub fn caught_up(&self, watch: &mut ViewWatch<ViewObject>, selector: &WatchSelector<'_>) -> bool {
+    /// A watch has got the events of before the history.
+    ///
+    /// # Errors
+    /// The watch ends, or the client lists again.
+    pub fn caught_up(
+        &self,
+        watch: &mut ViewWatch<ViewObject>,
+        selector: &WatchSelector<'_>,
+    ) -> Result<(), CatchUpError> {
         let state = self.state();
         watch.caught_up(&state.core, state.last(), selector)
     }
@@ -160,12 +177,7 @@ impl View {
 
     /// The current objects, if they are what this chain version makes, or a later one. Without a chain they are all.
     pub fn snapshot_in_step(&self, chain: Option<ChainVersion>) -> Option<Arc<ViewSnapshot>> {
-        let snapshot = self.snapshot();
-        let is_in_step = match (chain, snapshot.chain) {
-            (Some(in_force), Some(taken)) => taken >= in_force,
-            (in_force, taken) => in_force == taken,
-        };
-        is_in_step.then_some(snapshot)
+        Some(self.snapshot()).filter(|snapshot| snapshot.is_in_step(chain))
     }
 
     /// Whether the view has reached this version. If not, the store asks for it: a client waits.

@@ -25,7 +25,7 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{
-    Accepted, Encoding, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb,
+    Accepted, Encoding, IncludeObject, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb,
     VerbClass,
 };
 use weir_runtime::Serving;
@@ -141,6 +141,12 @@ pub(in crate::proxy) async fn respond(
         (false, true) => return None,
         (false, false) => return Some(StatusError::NotAcceptable.response(Encoding::for_errors(headers))),
     }
+    if !online
+        && matches!(media_type.transform, Transform::Table(..))
+        && let Err(error) = IncludeObject::validate(&parsed.query)
+    {
+        return Some(StatusError::Options(error).response(media_type.encoding));
+    }
     // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of
     // the read.
     let permit = proxy.access.permit(caller, component, parsed).await?;
@@ -216,17 +222,24 @@ async fn read_view(
     if online && let Err(error) = fresh::is_of_this_cluster(read.start, &view).await {
         return Some(Err(error));
     }
+    // First, so that what a list gets at its version is in step. A watch begins before it, and gets the events.
+    if read.resource.verb == Verb::List
+        && let Err(error) = fresh::is_not_older(read.start, &view).await
+    {
+        return Some(Err(error));
+    }
     let shown = in_step(proxy, &read, &view).await;
     let read = CachedRead { is_in_step: shown.is_some(), ..read };
     let warnings = view.warnings();
+    let present = || shown.unwrap_or_else(|| view.snapshot());
     let response = match read.resource.verb {
-        Verb::List => list::list(proxy, &read, &view, shown).await,
+        Verb::List => list::list(proxy, &read, &view, &present()),
         Verb::Watch => {
             // It may wait for the API server, and reads the view by itself.
-            drop(shown);
+            drop(present);
             Ok(watch::watch(proxy, request, read, view, online).await?)
         }
-        _ => get::get(&read, &shown.unwrap_or_else(|| view.snapshot()), &view)?,
+        _ => get::get(&read, &present(), &view)?,
     };
     if !online {
         proxy.metrics.offline_response();

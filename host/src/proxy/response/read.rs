@@ -250,7 +250,7 @@ fn objects(mut parts: http::response::Parts, body: UpstreamBody, verb: Verb) -> 
 /// The path of a request to the API server. For a Table, it requests the whole objects beside the cells, unless the API server
 /// refuses what the client requests instead.
 pub(in crate::proxy) fn path_with_objects(path: &PathAndQuery, query: &Query, transform: Transform) -> PathAndQuery {
-    let needs_objects = matches!(transform, Transform::Table(..)) && IncludeObject::is_known(query);
+    let needs_objects = matches!(transform, Transform::Table(..)) && IncludeObject::validate(query).is_ok();
     let with_objects = needs_objects.then(|| query.with("includeObject", "Object").on(path.path()));
     with_objects.flatten().unwrap_or_else(|| path.clone())
 }

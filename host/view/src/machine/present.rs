@@ -6,8 +6,9 @@
 //!
 //! Before a catch-up only what has not changed since is sent: the events of the API server bring the rest.
 //!
-//! Clients act on what a deletion carries (kube-proxy closes the ports that it names), so that it carries the state at the
-//! client's version.
+//! Clients act on what a deletion carries (kube-proxy closes the ports that it names), so that it carries the state that the client
+//! holds. That is the one at its version, unless there is a later one: what is sent again has an older version than other objects
+//! that the client holds, and one that is cut off there continues from it. It lists again then.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -60,27 +61,34 @@ struct Touched<O> {
     is_selected: bool,
     /// Whether it came after that version.
     is_added: bool,
-    /// Its state at that version, or, where it came later, the last one.
+    /// Its state at that version, or, where it came later, the first one.
     held: Arc<O>,
+    /// Whether it has had another state since, which the client may hold instead.
+    has_other: bool,
 }
 
 impl<O: Object> PresentState<O> {
-    /// The state of a view for a client of version `from`. `position`: the first event that the client may lack.
-    pub(crate) fn of(core: &ViewCore<O>, from: u64, position: u64, end: End, selector: &impl Selector<O>) -> Self {
+    /// The state of a view for a client of version `from`. `None`: of an object that is not shown any more, the client may hold one
+    /// of several states.
+    pub(crate) fn of(core: &ViewCore<O>, from: u64, end: End, selector: &impl Selector<O>) -> Option<Self> {
         let mut touched: BTreeMap<StoreKey, Touched<O>> = BTreeMap::new();
-        for (_, event) in core.history().iter_from(position) {
-            let (Some(key), Some(last)) = (&event.key, event.new.as_ref().or(event.old.as_ref())) else { continue };
+        for (_, event) in core.history().iter_from(core.position_after(from)) {
+            let (Some(key), Some(first)) = (&event.key, event.old.as_ref().or(event.new.as_ref())) else { continue };
             let (old, new) = selector.of_event(event);
-            let held = event.old.as_ref().unwrap_or(last).clone();
-            let first = || Touched { is_selected: false, is_added: event.old.is_none(), held };
+            let first =
+                || Touched { is_selected: false, is_added: event.old.is_none(), held: first.clone(), has_other: false };
             let object = touched.entry(key.clone()).or_insert_with(first);
             object.is_selected |= old || new;
-            if object.is_added {
-                object.held = last.clone();
-            }
+            // What stands in for a failure shows the state of before.
+            let is_other = |new: &Arc<O>| !new.stands_in() && new.version() != object.held.version();
+            object.has_other |= event.new.as_ref().is_some_and(is_other);
         }
         let objects = core.objects().clone();
-        Self { from, objects, touched, part: Part::Unchanged(None), has_sent: false, end }
+        let state = Self { from, objects, touched, part: Part::Unchanged(None), has_sent: false, end };
+        let is_uncertain = state.touched.iter().any(|(key, object)| {
+            object.has_other && state.is_deleted(state.objects.get(key), Some(object), selector)
+        });
+        (!is_uncertain).then_some(state)
     }
 
     /// Sends what comes next, after a look at so many objects at most. Returns whether more follows.
@@ -105,9 +113,7 @@ impl<O: Object> PresentState<O> {
             }
             Part::Deleted => {
                 let gone = self.touched.iter().filter(|(key, object)| {
-                    object.is_selected
-                        && !self.objects.contains_key(*key)
-                        && !self.is_brought(&object.held, object.is_added)
+                    !self.objects.contains_key(*key) && self.is_deleted(None, Some(object), selector)
                 });
                 frames.extend(gone.map(|(_, object)| self.deleted(&object.held)));
                 if self.has_sent || !frames.is_empty() {
@@ -149,10 +155,24 @@ impl<O: Object> PresentState<O> {
         if is_selected && object.is_shown() {
             return is_unchanged.then(|| Frame::Modified { object, is_again: true, event: None });
         }
-        let may_be_held = is_selected || touched.is_some_and(|touched| touched.is_selected);
         let held = touched.map_or(&object, |touched| &touched.held);
+        self.is_deleted(Some(&object), touched, selector).then(|| self.deleted(held))
+    }
+
+    /// Whether an object is one that the client may hold and is not to hold any more, and nothing that follows says so. `object`: as
+    /// it is now.
+    fn is_deleted(
+        &self,
+        object: Option<&Arc<O>>,
+        touched: Option<&Touched<O>>,
+        selector: &impl Selector<O>,
+    ) -> bool {
+        let is_selected = object.is_some_and(|object| selector.matches(object));
+        let is_shown = object.is_some_and(|object| object.is_shown() || object.has_failed());
+        let may_be_held = is_selected || touched.is_some_and(|touched| touched.is_selected);
+        let Some(held) = touched.map(|touched| &touched.held).or(object) else { return false };
         let is_brought = self.is_brought(held, touched.is_some_and(|touched| touched.is_added));
-        (may_be_held && !is_brought).then(|| self.deleted(held))
+        may_be_held && !(is_selected && is_shown) && !is_brought
     }
 
     /// Whether a catch-up, or what follows it, brings what has become of an object: it has changed since the client's version.

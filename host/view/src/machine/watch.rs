@@ -20,6 +20,18 @@ pub enum Begin<O: Object> {
     /// The version is below the history. The watch sends what comes first; then the events of the API server follow, up to
     /// [`ViewWatch::catch_up`].
     Below(ViewWatch<O>),
+    /// The client has to list again: of an object that is not shown any more, it may hold one of several states, and a deletion
+    /// carries the one that it holds.
+    Uncertain,
+}
+
+/// Why a watch cannot go on from where its history began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CatchUpError {
+    /// The history does not reach back to there any more.
+    Evicted,
+    /// As [`Begin::Uncertain`].
+    Uncertain,
 }
 
 /// One watch.
@@ -45,10 +57,7 @@ enum Phase<O: Object> {
         next: NextPhase,
     },
     /// Events of the API server up to a version, then those from the position on.
-    CatchUp {
-        to: u64,
-        position: u64,
-    },
+    CatchUp(CatchUp),
     Events {
         position: u64,
     },
@@ -57,8 +66,19 @@ enum Phase<O: Object> {
 /// The phase after the present state.
 #[derive(Debug, Clone, Copy)]
 enum NextPhase {
-    CatchUp { to: u64, position: u64 },
+    CatchUp(CatchUp),
     Events { position: u64 },
+}
+
+/// The events of the API server up to where the history begins.
+#[derive(Debug, Clone, Copy)]
+struct CatchUp {
+    to: u64,
+    /// The position of that version.
+    position: u64,
+    /// Whether the client may hold something else than the view has shown. What they hide it may hold, and the present state there
+    /// deletes it.
+    is_repeated: bool,
 }
 
 impl<O: Object> ViewWatch<O> {
@@ -82,34 +102,26 @@ impl<O: Object> ViewWatch<O> {
             return Begin::Ahead;
         }
         if version >= core.start() {
-            return Begin::Watch(Self::in_history(core, version, last, selector));
+            return Self::in_history(core, version, last, selector).map_or(Begin::Uncertain, Begin::Watch);
         }
-        let (to, position) = (core.start(), core.first());
-        let phase = match version <= last {
-            true => Phase::Present {
-                state: PresentState::of(core, version, core.first(), End::CatchUp, selector),
-                next: NextPhase::CatchUp { to, position },
-            },
-            false => Phase::CatchUp { to, position },
+        let catch_up = CatchUp { to: core.start(), position: core.first(), is_repeated: version <= last };
+        let phase = match catch_up.is_repeated {
+            true => PresentState::of(core, version, End::CatchUp, selector)
+                .map(|state| Phase::Present { state, next: NextPhase::CatchUp(catch_up) }),
+            false => Some(Phase::CatchUp(catch_up)),
         };
-        Begin::Below(Self::in_phase(phase, version))
+        phase.map_or(Begin::Uncertain, |phase| Begin::Below(Self::in_phase(phase, version)))
     }
 
-    fn in_history(core: &ViewCore<O>, version: u64, last: u64, selector: &impl Selector<O>) -> Self {
+    fn in_history(core: &ViewCore<O>, version: u64, last: u64, selector: &impl Selector<O>) -> Option<Self> {
         let phase = match version <= last {
             true => Phase::Present {
-                state: PresentState::of(
-                    core,
-                    version,
-                    core.position_after(version),
-                    End::View(core.version()),
-                    selector,
-                ),
+                state: PresentState::of(core, version, End::View(core.version()), selector)?,
                 next: NextPhase::Events { position: core.history().end() },
             },
             false => Phase::Events { position: core.position_after(version) },
         };
-        Self::in_phase(phase, version)
+        Some(Self::in_phase(phase, version))
     }
 
     fn in_phase(phase: Phase<O>, sent: u64) -> Self {
@@ -120,7 +132,7 @@ impl<O: Object> ViewWatch<O> {
     #[must_use]
     pub fn catch_up(&self) -> Option<u64> {
         match self.phase {
-            Phase::CatchUp { to, .. } | Phase::Present { next: NextPhase::CatchUp { to, .. }, .. } => Some(to),
+            Phase::CatchUp(catch_up) | Phase::Present { next: NextPhase::CatchUp(catch_up), .. } => Some(catch_up.to),
             _ => None,
         }
     }
@@ -128,7 +140,7 @@ impl<O: Object> ViewWatch<O> {
     /// Whether the events of the API server are what comes next.
     #[must_use]
     pub fn is_catching_up(&self) -> bool {
-        matches!(self.phase, Phase::CatchUp { .. })
+        matches!(self.phase, Phase::CatchUp(_))
     }
 
     /// The newest version that the stream has sent.
@@ -137,16 +149,23 @@ impl<O: Object> ViewWatch<O> {
         self.sent
     }
 
-    /// The client has got the events of the API server up to where the history began. Returns whether it still reaches back to
-    /// there; if not, the watch ends.
-    #[must_use]
-    pub fn caught_up(&mut self, core: &ViewCore<O>, last: u64, selector: &impl Selector<O>) -> bool {
-        let Phase::CatchUp { to, position } = self.phase else { return true };
+    /// The client has got the events of the API server up to where the history began.
+    ///
+    /// # Errors
+    /// The watch ends, or the client lists again.
+    pub fn caught_up(
+        &mut self,
+        core: &ViewCore<O>,
+        last: u64,
+        selector: &impl Selector<O>,
+    ) -> Result<(), CatchUpError> {
+        let Phase::CatchUp(CatchUp { to, position, is_repeated }) = self.phase else { return Ok(()) };
         if core.history().start() > position || core.start() > to {
-            return false;
+            return Err(CatchUpError::Evicted);
         }
-        *self = Self::in_history(core, to, last, selector);
-        true
+        let last = if is_repeated { last.max(to) } else { last };
+        *self = Self::in_history(core, to, last, selector).ok_or(CatchUpError::Uncertain)?;
+        Ok(())
     }
 
     /// The events from here on are still to be sent.
@@ -155,10 +174,11 @@ impl<O: Object> ViewWatch<O> {
         match self.phase {
             Phase::All { position, .. }
             | Phase::Events { position }
-            | Phase::CatchUp { position, .. }
-            | Phase::Present { next: NextPhase::Events { position } | NextPhase::CatchUp { position, .. }, .. } => {
-                position
-            }
+            | Phase::CatchUp(CatchUp { position, .. })
+            | Phase::Present {
+                next: NextPhase::Events { position } | NextPhase::CatchUp(CatchUp { position, .. }),
+                ..
+            } => position,
         }
     }
 
@@ -184,7 +204,7 @@ impl<O: Object> ViewWatch<O> {
         frames: &mut Vec<Frame<O>>,
     ) -> Result<bool, HistoryGap> {
         match &mut self.phase {
-            Phase::CatchUp { .. } => return Ok(false),
+            Phase::CatchUp(_) => return Ok(false),
             Phase::All { objects, version, position } => {
                 let (version, position) = (*version, *position);
                 let mut is_over = true;
@@ -210,7 +230,7 @@ impl<O: Object> ViewWatch<O> {
                 }
                 if !has_more {
                     self.phase = match next {
-                        NextPhase::CatchUp { to, position } => Phase::CatchUp { to, position },
+                        NextPhase::CatchUp(catch_up) => Phase::CatchUp(catch_up),
                         NextPhase::Events { position } => Phase::Events { position },
                     };
                 }

@@ -42,6 +42,18 @@ pub(super) async fn is_of_this_cluster(start: Start, view: &View) -> Result<(), 
     }
 }
 
+/// Waits until a view has the version that a list asks for.
+///
+/// # Errors
+/// It is in the future.
+pub(super) async fn is_not_older(start: Start, view: &View) -> Result<(), StatusError> {
+    let Start::NotOlderThan(version) = start else { return Ok(()) };
+    match timeout(FRESH, reaches(view, version)).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(StatusError::TooLargeVersion { version, current: view.snapshot().version }),
+    }
+}
+
 /// Waits until a view has reached a version; `None` if it is closed meanwhile. Cancel safe.
 pub(super) async fn reaches(view: &View, version: u64) -> Option<()> {
     view.subscribe().wait_for(|_| view.has_reached(version)).await.ok().map(drop)

@@ -8,10 +8,8 @@ use futures_util::stream;
 use http::{HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use tokio::time::timeout;
 use weir_kube::{Encoding, Transform, Verb};
 
-use super::fresh::{FRESH, reaches};
 use super::list_memory::ListKey;
 use super::list_writer::{KeptList, ListWriter};
 use super::table::table;
@@ -21,32 +19,22 @@ use crate::proxy::body::{AbortError, ResponseBody, full};
 use crate::proxy::respond::StatusError;
 use weir_view::{View, ViewSnapshot};
 
-/// Answers a list from the objects that are shown in step, or from the present ones, if it asks for a later version.
+/// Answers a list from these objects of a view.
 ///
 /// # Errors
-/// The version is in the future or only the API server has it, or a selected object has no verdict.
-pub(super) async fn list(
+/// Only the API server has the version, or a selected object has no verdict.
+pub(super) fn list(
     proxy: &Proxy,
     read: &CachedRead,
     view: &Arc<View>,
-    shown: Option<Arc<ViewSnapshot>>,
+    snapshot: &Arc<ViewSnapshot>,
 ) -> Result<Response<ResponseBody>, StatusError> {
-    if let Start::NotOlderThan(version) = read.start
-        && timeout(FRESH, reaches(view, version)).await.is_err()
-    {
-        return Err(StatusError::TooLargeVersion { version, current: view.snapshot().version });
-    }
     if read.start == Start::Exact {
         return Err(StatusError::Expired("the API server cannot be reached, and the cache has no earlier versions"));
     }
-    let is_new_enough = |shown: &Arc<ViewSnapshot>| match read.start {
-        Start::NotOlderThan(version) => shown.version >= version,
-        _ => true,
-    };
-    let snapshot = shown.filter(is_new_enough).unwrap_or_else(|| view.snapshot());
     let media_type = read.media_type;
     if let Transform::Table(version, include) = media_type.transform {
-        let objects = selected(read, &snapshot)?;
+        let objects = selected(read, snapshot)?;
         let body = table(&snapshot.format, &objects, Some(snapshot.version), (version, include))?;
         let response = head(media_type.encoding, Verb::List).body(full(body));
         return response.map_err(|error| StatusError::InvalidResponse(error.to_string()));
@@ -56,14 +44,14 @@ pub(super) async fn list(
         Transform::None => proxy.lists.recall(&key),
         Transform::Metadata(_) | Transform::Table(..) => None,
     };
-    let known = recalled.iter().flatten().find_map(|list| Some(list.of(&snapshot)?.collect()));
+    let known = recalled.iter().flatten().find_map(|list| Some(list.of(snapshot)?.collect()));
     let is_kept = recalled.is_some() && known.is_none();
     let objects = match known {
         Some(objects) => objects,
-        None => selected(read, &snapshot)?,
+        None => selected(read, snapshot)?,
     };
-    let kept = is_kept.then(|| kept(proxy, key, &snapshot, media_type.encoding, &objects)).flatten();
-    let writer = ListWriter::new(&snapshot, media_type.encoding, media_type.transform, objects);
+    let kept = is_kept.then(|| kept(proxy, key, snapshot, media_type.encoding, &objects)).flatten();
+    let writer = ListWriter::new(snapshot, media_type.encoding, media_type.transform, objects);
     let writer = writer.map_err(|error| StatusError::InvalidResponse(error.to_string()))?;
     let writer = writer.in_segments(recalled.flatten(), kept);
     let mut builder = head(media_type.encoding, Verb::List);

@@ -148,6 +148,8 @@ impl OlderEvents {
         let (event_type, bytes) = match (event.event_type, outcome) {
             // The view sends the client's position.
             (EventType::Bookmark, _) => return Ok(None),
+            // A client that holds it, in this or a later state, gets the present state after the last of these events.
+            (EventType::Added, Outcome::Hidden) => return Ok(None),
             // Its deletion would have to carry the state that the client was shown last, which is not known: kube-proxy removes the
             // ports that a deletion names.
             (EventType::Modified, Outcome::Hidden) => {

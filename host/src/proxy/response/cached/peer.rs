@@ -18,7 +18,7 @@ use weir_kube::{Encoding, Identity, RequestInfo, ResourceRequest, Verb, node_of_
 use weir_process::files;
 use weir_store::is_shared;
 
-use super::{CacheableRequest, CachedRead, list, negotiate, ready, watch};
+use super::{CacheableRequest, CachedRead, fresh, list, negotiate, ready, watch};
 use crate::config::PEER_PATH;
 use crate::local_status::PEER_REPORTS;
 use crate::modules::{Arrival, PEER_MODULES, WAIT};
@@ -151,7 +151,10 @@ impl Proxy {
                 let response = watch.ok_or(StatusError::Expired("the peer's history begins later"))?;
                 Ok(response.map(|body| while_reachable(self.clone(), view, body)))
             }
-            _ => list::list(self, &read, &view, None).await,
+            _ => {
+                fresh::is_not_older(read.start, &view).await?;
+                list::list(self, &read, &view, &view.snapshot())
+            }
         }
     }
 

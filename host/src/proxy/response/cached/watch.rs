@@ -20,7 +20,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Sleep};
 use weir_kube::Verb;
 use weir_store::cache::ObjectFormat;
-use weir_view::machine::{Begin, Frame as WatchFrame, ViewWatch};
+use weir_view::machine::{Begin, CatchUpError, Frame as WatchFrame, ViewWatch};
 
 use super::older::{OlderBatch, OlderEvents};
 use super::{CacheableRequest, CachedRead, Start, head};
@@ -92,18 +92,19 @@ pub(super) async fn watch(
     online: bool,
 ) -> Option<Response<ResponseBody>> {
     let phase = match phase(&read, &view)? {
-        Ok(phase) => phase,
-        Err(_) if !online => {
+        Begun::In(phase) => phase,
+        Begun::Before(_) if !online => {
             let expired = StatusError::Expired(
                 "the watch cache does not reach back to this version, and the API server cannot be reached",
             );
             return Some(expired.response(read.media_type.encoding));
         }
-        Err(watch) => {
+        Begun::Before(watch) => {
             let until = watch.catch_up()?;
             let events = OlderEvents::start(proxy, request, read.media_type, &view, until).await?;
             Phase::Older { watch, events: Box::new(events) }
         }
+        Begun::Uncertain => return Some(UNCERTAIN.response(read.media_type.encoding)),
     };
     respond(proxy, request, read, view, phase)
 }
@@ -115,13 +116,27 @@ pub(super) fn watch_within_history(
     read: CachedRead,
     view: Arc<View>,
 ) -> Option<Response<ResponseBody>> {
-    let phase = phase(&read, &view)?.ok()?;
+    let Begun::In(phase) = phase(&read, &view)? else { return None };
     respond(proxy, request, read, view, phase)
 }
 
-/// How a watch begins. `Err`: before the view's history. `None`: only the API server has what is asked for.
-fn phase(read: &CachedRead, view: &View) -> Option<Result<Phase, ViewWatch<ViewObject>>> {
-    Some(Ok(match read.start {
+/// How a watch begins.
+enum Begun {
+    In(Phase),
+    /// Before the view's history.
+    Before(ViewWatch<ViewObject>),
+    /// The client has to list.
+    Uncertain,
+}
+
+/// Clients act on what a deletion carries: kube-proxy closes the ports that it names. A list shows what else they have to undo.
+const UNCERTAIN: StatusError = StatusError::Expired(
+    "an object that changed since this version is not there any more, and the client may hold an earlier or a later state of it",
+);
+
+/// How a watch begins. `None`: only the API server has what is asked for.
+fn phase(read: &CachedRead, view: &View) -> Option<Begun> {
+    Some(Begun::In(match read.start {
         Start::Any => Phase::View(view.watch_all()),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::View(view.watch_now()),
@@ -132,7 +147,8 @@ fn phase(read: &CachedRead, view: &View) -> Option<Result<Phase, ViewWatch<ViewO
             match view.watch_after(version, read.is_in_step, &selector) {
                 Begin::Watch(watch) => Phase::View(watch),
                 Begin::Ahead => Phase::Ahead,
-                Begin::Below(watch) => return Some(Err(watch)),
+                Begin::Below(watch) => return Some(Begun::Before(watch)),
+                Begin::Uncertain => return Some(Begun::Uncertain),
             }
         }
     }))
@@ -212,8 +228,11 @@ impl CachedWatch {
     }
 
     fn fail(&mut self, error: &StatusError) {
-        let request: (&dyn std::fmt::Display, &str) = (&self.read.resource.collection, &self.read.component);
-        self.proxy.failures.warn("watch ended with an ERROR event", request, None, error);
+        // A client that has to list again is no failure.
+        if !matches!(error, StatusError::Expired(_)) {
+            let request: (&dyn std::fmt::Display, &str) = (&self.read.resource.collection, &self.read.component);
+            self.proxy.failures.warn("watch ended with an ERROR event", request, None, error);
+        }
         self.frames.clear();
         self.ready.push_back(error.event(self.read.media_type.encoding));
         self.over = true;
@@ -268,14 +287,15 @@ impl CachedWatch {
                 Ok(reached)
             }
             Phase::Ahead => match phase(&self.read, &self.view) {
-                Some(Ok(Phase::Ahead)) => Ok(false),
-                Some(Ok(phase)) => {
+                Some(Begun::In(Phase::Ahead)) => Ok(false),
+                Some(Begun::In(phase)) => {
                     self.format = self.view.snapshot().format.clone();
                     self.phase = phase;
                     Ok(true)
                 }
+                Some(Begun::Uncertain) => Err(UNCERTAIN),
                 // The history begins above the version by now.
-                Some(Err(watch)) => {
+                Some(Begun::Before(watch)) => {
                     let events = match watch.catch_up() {
                         Some(until) => {
                             OlderEvents::start(&self.proxy, &self.request, self.read.media_type, &self.view, until)
@@ -335,9 +355,12 @@ impl CachedWatch {
         if batch.is_complete && !self.over {
             let selector =
                 WatchSelector { format: &self.format, selector: &self.read.selector, index: self.open.selector };
-            // The history may have left that point meanwhile. The client continues with another watch.
-            let reaches_back = self.view.caught_up(watch, &selector);
-            self.over = !reaches_back;
+            match self.view.caught_up(watch, &selector) {
+                Ok(()) => {}
+                // The client continues with another watch.
+                Err(CatchUpError::Evicted) => self.over = true,
+                Err(CatchUpError::Uncertain) => return Err(UNCERTAIN),
+            }
             if let Phase::Older { watch, .. } = std::mem::replace(&mut self.phase, Phase::Ahead) {
                 self.phase = Phase::View(watch);
             }

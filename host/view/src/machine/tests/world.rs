@@ -1,9 +1,9 @@
 //! An API server, one view, and clients.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::machine::{Begin, Changed, Event, Frame, Object as _, Stamps, ViewCore, ViewWatch};
+use crate::machine::{Begin, CatchUpError, Changed, Event, Frame, Object as _, Stamps, ViewCore, ViewWatch};
 use rpds::RedBlackTreeMapSync;
 use weir_store::StoreKey;
 
@@ -38,6 +38,9 @@ pub(super) struct Stream {
 pub(super) struct Client {
     selects: bool,
     held: BTreeMap<u64, (u64, Out)>,
+    /// What it has made of the objects, by key and content, as kube-proxy opens the ports of a Service. It undoes what a deletion
+    /// carries, and nothing else.
+    rules: BTreeSet<(u64, Option<u64>)>,
     version: Option<u64>,
     /// All versions that it was given of what it holds.
     given: Vec<u64>,
@@ -95,6 +98,7 @@ pub(super) struct World {
     /// Counts the chains that were in force.
     number: u64,
     failing: Option<u64>,
+    has_failed: BTreeSet<u64>,
     view: ViewCore<Obj>,
     taken: u64,
     stamps: Stamps,
@@ -111,6 +115,7 @@ impl World {
             chain: 0,
             number: 0,
             failing: None,
+            has_failed: BTreeSet::new(),
             view: ViewCore::new(EVENTS),
             taken: 0,
             stamps: Stamps::default(),
@@ -229,6 +234,7 @@ impl World {
         let (watch, waits) = match ViewWatch::after(&self.view, version, last, &Label(selects)) {
             Begin::Watch(watch) | Begin::Below(watch) => (watch, None),
             Begin::Ahead => (ViewWatch::now(&self.view), Some(version)),
+            Begin::Uncertain => return self.gone(n),
         };
         // A request waits for the view to be in step, up to a bound. Beyond it nothing is known of what its client was shown.
         let is_in_step = self.taken == self.number && self.failing.is_none();
@@ -237,9 +243,11 @@ impl World {
         self.clients[n].stream = Some(stream);
     }
 
+    /// The client lists again. Until then it holds what it has.
     fn gone(&mut self, n: usize) {
         let client = &mut self.clients[n];
-        *client = Client { selects: client.selects, lists: client.lists, ..Client::default() };
+        let (held, rules) = (std::mem::take(&mut client.held), std::mem::take(&mut client.rules));
+        *client = Client { selects: client.selects, lists: client.lists, held, rules, ..Client::default() };
     }
 
     /// A list of the API server, through the chain that is in force.
@@ -267,17 +275,28 @@ impl World {
         self.hold(n, held, self.view.version());
     }
 
-    fn hold(&mut self, n: usize, held: BTreeMap<u64, (u64, Out)>, version: u64) {
+    fn hold(&mut self, n: usize, objects: BTreeMap<u64, (u64, Out)>, version: u64) {
+        // What a list does not have is deleted as it is held.
+        for (key, (held, _)) in std::mem::take(&mut self.clients[n].held) {
+            let content = self.content_of(held);
+            self.clients[n].rules.remove(&(key, content));
+        }
+        for (key, object) in objects {
+            self.hold_one(n, key, object);
+        }
         let client = &mut self.clients[n];
-        *client = Client {
-            selects: client.selects,
-            held,
-            version: Some(version),
-            given: vec![version],
-            stream: None,
-            lists: client.lists + 1,
-            fell_back: false,
-        };
+        (client.version, client.given, client.stream) = (Some(version), vec![version], None);
+        (client.lists, client.fell_back) = (client.lists + 1, false);
+    }
+
+    fn hold_one(&mut self, n: usize, key: u64, object: (u64, Out)) {
+        let content = self.content_of(object.0);
+        let before = self.clients[n].held.insert(key, object);
+        if let Some((before, _)) = before {
+            let content = self.content_of(before);
+            self.clients[n].rules.remove(&(key, content));
+        }
+        self.clients[n].rules.insert((key, content));
     }
 
     /// Gives a client its next event. Returns whether there was one.
@@ -295,6 +314,10 @@ impl World {
                 Begin::Watch(watch) => (stream.watch, stream.waits) = (watch, None),
                 // The history has moved on meanwhile.
                 Begin::Below(_) | Begin::Ahead => return Ok(true),
+                Begin::Uncertain => {
+                    self.gone(n);
+                    return Ok(true);
+                }
             }
         }
         while stream.frames.is_empty() {
@@ -315,8 +338,14 @@ impl World {
                             }
                         }
                     }
-                    None if stream.watch.caught_up(&self.view, last, &label) => {}
-                    None => return Ok(true),
+                    None => match stream.watch.caught_up(&self.view, last, &label) {
+                        Ok(()) => {}
+                        Err(CatchUpError::Evicted) => return Ok(true),
+                        Err(CatchUpError::Uncertain) => {
+                            self.gone(n);
+                            return Ok(true);
+                        }
+                    },
                 }
                 continue;
             }
@@ -362,7 +391,8 @@ impl World {
         Some(Some(match out {
             // What the client holds of it is not known, and a deletion carries that.
             Out::Hidden if is_modified => return None,
-            Out::Hidden => self.deleted(key, object(content, out), version),
+            // If the client holds it, the present state that follows deletes it.
+            Out::Hidden => return Some(None),
             _ => Frame::Modified { object: object(content, out), is_again: false, event: Some(self.event(key)) },
         }))
     }
@@ -381,6 +411,10 @@ impl World {
         self.log.iter().find(|logged| logged.version == object.version).map_or(u64::MAX, |logged| logged.key)
     }
 
+    fn content_of(&self, version: u64) -> Option<u64> {
+        self.log.iter().find(|logged| logged.version == version).and_then(|logged| logged.content)
+    }
+
     fn receive(&mut self, n: usize, mut stream: Stream, frame: Frame<Obj>) -> Result<bool, String> {
         let key = |object: &Obj| self.key_of(object);
         let (number, chain) = (self.number, self.chain);
@@ -394,7 +428,7 @@ impl World {
                 if stream.began == number && outcome(chain, key, object.content) == Out::Hidden {
                     return Err(format!("client {n} is shown {key} at {}, which the chain hides", object.version));
                 }
-                self.clients[n].held.insert(key, (object.shown, object.out));
+                self.hold_one(n, key, (object.shown, object.out));
                 version = Some(object.shown);
             }
             Frame::Deleted { object, event, version: at } => {
@@ -402,7 +436,15 @@ impl World {
                     Some(key) => key.name().parse().unwrap(),
                     None => key(&object),
                 };
-                self.clients[n].held.remove(&key);
+                // Of an object whose filter has failed, a client of the view holds another state than one that listed elsewhere.
+                let named = match self.has_failed.contains(&key) {
+                    true => self.clients[n].held.get(&key).and_then(|(held, _)| self.content_of(*held)),
+                    false => Some(object.content),
+                };
+                let client = &mut self.clients[n];
+                if client.held.remove(&key).is_some() {
+                    client.rules.remove(&(key, named));
+                }
                 version = Some(at.unwrap_or(object.shown));
             }
             Frame::Bookmark(at) | Frame::InitialEnd(at) => {
@@ -487,6 +529,7 @@ impl World {
             Act::Fail(key) => {
                 // The last good outcome stands in: another chain may have made it.
                 self.failing = Some(key);
+                self.has_failed.insert(key);
                 self.clients
                     .iter_mut()
                     .filter_map(|client| client.stream.as_mut())
@@ -560,6 +603,10 @@ impl World {
         let shown: BTreeMap<_, _> = shown.filter(|(_, (_, out))| *out != Out::Hidden).collect();
         if client.held != shown {
             return Err(format!("client {n} holds {:?}, and is to hold {shown:?}", client.held));
+        }
+        let rules: BTreeSet<_> = shown.iter().map(|(key, (version, _))| (*key, self.content_of(*version))).collect();
+        if client.rules != rules {
+            return Err(format!("client {n} has the rules {:?} of what it holds, {rules:?}", client.rules));
         }
         Ok(())
     }
