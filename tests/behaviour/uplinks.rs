@@ -85,14 +85,14 @@ impl Nodes {
         let mut daemons = Vec::new();
         let mut watches = Vec::new();
         for index in 0..count {
-            daemons.push(self.start(index).await);
-        }
-        for weir in &daemons {
+            // One that starts while no peer has the objects yet lists them itself: no node waits for another.
+            let weir = self.start(index).await;
             let client = weir.client("kube-proxy");
             let list = client.json(&format!("{SERVICES}?resourceVersion=0")).await;
             assert_eq!(list["items"].as_array().unwrap().len() as u64, OBJECTS);
             let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
             watches.push(client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await);
+            daemons.push(weir);
         }
         for step in 1..=CHANGES {
             self.server.store().put(object(step % OBJECTS, step)).unwrap();

@@ -27,4 +27,4 @@ pub use self::core::{Changed, Events, ViewCore};
 pub use self::event::{Cause, Event, Object, Selector};
 pub use self::frame::Frame;
 pub use self::stamps::Stamps;
-pub use self::watch::{Begin, CatchUpError, ViewWatch};
+pub use self::watch::{Begin, CatchUp, CatchUpError, ViewWatch};

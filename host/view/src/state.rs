@@ -433,3 +433,34 @@ impl fmt::Debug for View {
         f.debug_struct("View").field("collection", &self.collection).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_document::TypeMeta;
+    use weir_kube::Encoding;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_in_step_with_the_chain_in_force_and_earlier_ones() {
+        let type_meta = Arc::new(TypeMeta { api_version: "v1".to_owned(), kind: "Service".to_owned() });
+        let format = ObjectFormat { encoding: Encoding::Json, type_meta };
+        let of = |chain| ViewSnapshot {
+            version: 1,
+            format: format.clone(),
+            objects: RedBlackTreeMapSync::new_sync(),
+            chain,
+        };
+        let [first, second] = [1, 2].map(|clock| Some(ChainVersion::new(clock, 1)));
+        for (made_by, in_force, is_in_step) in [
+            (None, None, true),
+            (first, first, true),
+            (second, first, true),
+            (first, second, false),
+            (None, first, false),
+            (first, None, false),
+        ] {
+            assert_eq!(of(made_by).is_in_step(in_force), is_in_step, "{made_by:?} {in_force:?}");
+        }
+    }
+}

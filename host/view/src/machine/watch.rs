@@ -72,13 +72,13 @@ enum NextPhase {
 
 /// The events of the API server up to where the history begins.
 #[derive(Debug, Clone, Copy)]
-struct CatchUp {
-    to: u64,
-    /// The position of that version.
+pub struct CatchUp {
+    /// The version at which it begins.
+    pub to: u64,
+    /// Whether the client may hold something else than the view has shown, of a later version, too. The present state of the
+    /// version follows the events: what they hide it may hold.
+    pub is_repeated: bool,
     position: u64,
-    /// Whether the client may hold something else than the view has shown. What they hide it may hold, and the present state there
-    /// deletes it.
-    is_repeated: bool,
 }
 
 impl<O: Object> ViewWatch<O> {
@@ -128,11 +128,11 @@ impl<O: Object> ViewWatch<O> {
         Self { phase, sent, bookmark_due: false }
     }
 
-    /// The version up to which the events come from the API server; `None` if the history has all of them.
+    /// What comes from the API server; `None` if the history has all events.
     #[must_use]
-    pub fn catch_up(&self) -> Option<u64> {
+    pub fn catch_up(&self) -> Option<CatchUp> {
         match self.phase {
-            Phase::CatchUp(catch_up) | Phase::Present { next: NextPhase::CatchUp(catch_up), .. } => Some(catch_up.to),
+            Phase::CatchUp(catch_up) | Phase::Present { next: NextPhase::CatchUp(catch_up), .. } => Some(catch_up),
             _ => None,
         }
     }

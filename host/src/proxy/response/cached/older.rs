@@ -4,9 +4,11 @@
 
 use bytes::Bytes;
 use http::header;
+use weir_document::Document;
 use weir_document::json::EventType;
 use weir_kube::{Encoding, MediaType};
 use weir_runtime::{ChainVersion, Outcome};
+use weir_store::StoreKey;
 use weir_upstream::{DecodedBody, Purpose, RequestHead, error_report, no_request_body};
 
 use super::CacheableRequest;
@@ -14,6 +16,7 @@ use crate::proxy::Proxy;
 use crate::proxy::respond::StatusError;
 use crate::proxy::route::Filtering;
 use weir_view::View;
+use weir_view::machine::CatchUp;
 use weir_wire::headers;
 use weir_wire::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use weir_wire::{CodecError, ObjectType};
@@ -33,8 +36,7 @@ pub(super) struct OlderEvents {
     /// The filters, and the version of those that the view had taken.
     filtering: Filtering,
     made_by: ChainVersion,
-    /// The version at which the history begins.
-    until: u64,
+    until: CatchUp,
 }
 
 /// Some events as the client gets them.
@@ -65,7 +67,7 @@ impl OlderEvents {
         request: &CacheableRequest,
         media_type: MediaType,
         view: &View,
-        until: u64,
+        until: CatchUp,
     ) -> Option<Self> {
         // In this order: a change in between shows when the first events come.
         let made_by = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
@@ -107,7 +109,12 @@ impl OlderEvents {
     ///
     /// # Errors
     /// The API server's events are malformed, or there is no outcome of one.
-    pub(super) async fn next(&mut self, proxy: &Proxy, request: &CacheableRequest) -> Result<OlderBatch, StatusError> {
+    pub(super) async fn next(
+        &mut self,
+        proxy: &Proxy,
+        request: &CacheableRequest,
+        view: &View,
+    ) -> Result<OlderBatch, StatusError> {
         // An interrupted watch ends between two events; the client continues with another one.
         let bytes = self.upstream.next().await.ok().flatten();
         let ended = bytes.is_none();
@@ -120,8 +127,8 @@ impl OlderEvents {
             events.push(event);
         }
         // Later events come from the history.
-        let is_older = |event: &WatchEvent| version(event).unwrap_or_default() <= self.until;
-        let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until);
+        let is_older = |event: &WatchEvent| version(event).unwrap_or_default() <= self.until.to;
+        let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until.to);
         let has_error = events.iter().any(|event| event.event_type == EventType::Error);
         events.retain(is_older);
         let outcomes = outcomes(&self.filtering, &events).await;
@@ -138,12 +145,12 @@ impl OlderEvents {
             if is_degraded {
                 batch.degraded = batch.degraded.max(version(event).unwrap_or_default());
             }
-            batch.events.extend(self.encode(event, outcome)?);
+            batch.events.extend(self.encode(event, outcome, view)?);
         }
         Ok(batch)
     }
 
-    fn encode(&mut self, event: &WatchEvent, outcome: Outcome) -> Result<Option<Bytes>, StatusError> {
+    fn encode(&mut self, event: &WatchEvent, outcome: Outcome, view: &View) -> Result<Option<Bytes>, StatusError> {
         self.encoder.note(event);
         let (event_type, bytes) = match (event.event_type, outcome) {
             // The view sends the client's position.
@@ -156,6 +163,10 @@ impl OlderEvents {
                 return Err(StatusError::Expired(
                     "a filter hides an object that the client may hold in an earlier state",
                 ));
+            }
+            // Nor is it where the object was created again.
+            (EventType::Deleted, _) if self.until.is_repeated && exists(event, view) => {
+                return Err(StatusError::Expired("the client may hold an object that was deleted and created again"));
             }
             (EventType::Deleted, Outcome::Failed(_)) | (_, Outcome::Hidden) => (EventType::Deleted, None),
             (_, Outcome::Failed(failure)) => return Err(StatusError::Filter(failure)),
@@ -176,6 +187,15 @@ async fn outcomes(filtering: &Filtering, events: &[WatchEvent]) -> Vec<Outcome> 
         false => Outcome::Unchanged,
     };
     events.iter().map(outcome).collect()
+}
+
+/// Whether the view has an object of the name, shown or not.
+fn exists(event: &WatchEvent, view: &View) -> bool {
+    let key = |document: &Document| {
+        let name = document.name().ok()?;
+        Some(StoreKey::new(document.namespace().ok()?.as_deref().unwrap_or_default(), &name))
+    };
+    event.document().and_then(key).is_some_and(|key| view.snapshot().objects.contains_key(&key))
 }
 
 fn version(event: &WatchEvent) -> Option<u64> {

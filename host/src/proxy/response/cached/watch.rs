@@ -341,7 +341,7 @@ impl CachedWatch {
     async fn follow_older(&mut self) -> Result<(), StatusError> {
         let Phase::Older { watch, events } = &mut self.phase else { return Ok(()) };
         let batch = tokio::select! {
-            batch = events.next(&self.proxy, &self.request) => batch?,
+            batch = events.next(&self.proxy, &self.request, &self.view) => batch?,
             () = &mut self.deadline => OlderBatch::end(),
             () = &mut self.stopping => OlderBatch::end(),
         };

@@ -87,7 +87,7 @@ fn below_the_history_the_events_of_the_api_server_come_between() {
         ["DELETED 4 at 4", "BOOKMARK 4"],
         "what changed since comes from the API server"
     );
-    assert!(watch.is_catching_up() && watch.catch_up() == Some(5));
+    assert!(watch.is_catching_up() && watch.catch_up().is_some_and(|catch_up| catch_up.to == 5));
     assert_eq!(watch.caught_up(&view, 4, &ALL), Ok(()));
     let state = ["DELETED 4 at 5", "DELETED 8 at 5", "BOOKMARK 5", "ADDED 6", "MODIFIED 7", "BOOKMARK 9"];
     assert_eq!(sent(&mut watch, &view, 4), state, "what they hide, the client may hold");
@@ -96,6 +96,19 @@ fn below_the_history_the_events_of_the_api_server_come_between() {
     let objects = view.objects().clone();
     view.jump(12, objects, || ());
     assert_eq!(late.caught_up(&view, 3, &ALL), Err(CatchUpError::Evicted));
+}
+
+/// A client at version 5 was shown `a` as it was at 3, or, if it was cut off amid what is sent again, as it was at 7.
+#[test]
+fn where_a_deletion_would_carry_one_of_several_states_the_client_lists() {
+    let mut view = view();
+    let deleted = |version| Changed { version, key: Some(key("a")), new: None, is_list: false, memo: () };
+    view.apply([deleted(10)]);
+    assert!(matches!(ViewWatch::after(&view, 5, 8, &ALL), Begin::Uncertain));
+    assert!(matches!(ViewWatch::after(&view, 4, 8, &ALL), Begin::Uncertain), "below the history, too");
+    assert_eq!(sent(&mut after(&view, 7, 8), &view, 8)[..2], ["DELETED 4 at 7", "MODIFIED 6"]);
+    assert!(sent(&mut after(&view, 7, 8), &view, 8).contains(&"DELETED 7 at 7".to_owned()), "it holds the only one");
+    assert_eq!(sent(&mut after(&view, 9, 8), &view, 8), ["DELETED 7 at 10"], "it was not cut off there");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::machine::{Begin, CatchUpError, Changed, Event, Frame, Object as _, Stamps, ViewCore, ViewWatch};
+use crate::machine::{Begin, CatchUp, CatchUpError, Changed, Event, Frame, Object as _, Stamps, ViewCore, ViewWatch};
 use rpds::RedBlackTreeMapSync;
 use weir_store::StoreKey;
 
@@ -24,8 +24,9 @@ pub(super) struct Stream {
     watch: ViewWatch<Obj>,
     /// What is on its way to the client.
     frames: VecDeque<Frame<Obj>>,
-    /// How far the events of the API server were sent, while they come from there.
+    /// How far the events of the API server were sent, while they come from there, and which objects they have deleted.
     caught: u64,
+    deleted: BTreeSet<u64>,
     /// The newest version that the stream has given.
     highest: u64,
     /// The number of the chain that was in force when the request arrived.
@@ -98,7 +99,9 @@ pub(super) struct World {
     /// Counts the chains that were in force.
     number: u64,
     failing: Option<u64>,
-    has_failed: BTreeSet<u64>,
+    /// The objects of which it is not known which state clients hold: their filter has failed, or they were created twice within
+    /// the events of one catch-up.
+    is_unknown: BTreeSet<u64>,
     view: ViewCore<Obj>,
     taken: u64,
     stamps: Stamps,
@@ -115,7 +118,7 @@ impl World {
             chain: 0,
             number: 0,
             failing: None,
-            has_failed: BTreeSet::new(),
+            is_unknown: BTreeSet::new(),
             view: ViewCore::new(EVENTS),
             taken: 0,
             stamps: Stamps::default(),
@@ -239,7 +242,9 @@ impl World {
         // A request waits for the view to be in step, up to a bound. Beyond it nothing is known of what its client was shown.
         let is_in_step = self.taken == self.number && self.failing.is_none();
         let began = if is_in_step { self.number } else { u64::MAX };
-        let stream = Stream { watch, frames: Default::default(), caught: version, highest: version, began, waits };
+        let frames = VecDeque::new();
+        let stream =
+            Stream { watch, frames, caught: version, deleted: BTreeSet::new(), highest: version, began, waits };
         self.clients[n].stream = Some(stream);
     }
 
@@ -322,7 +327,7 @@ impl World {
         }
         while stream.frames.is_empty() {
             if stream.watch.is_catching_up() {
-                let to = stream.watch.catch_up().unwrap();
+                let CatchUp { to, is_repeated, .. } = stream.watch.catch_up().unwrap();
                 let next =
                     self.log.iter().find(|logged| logged.version > stream.caught && logged.version <= to).copied();
                 match next {
@@ -330,7 +335,10 @@ impl World {
                     _ if self.taken != self.number => return Ok(true),
                     Some(logged) => {
                         stream.caught = logged.version;
-                        match self.caught(logged, selects) {
+                        if logged.content.is_none() && !stream.deleted.insert(logged.key) {
+                            self.is_unknown.insert(logged.key);
+                        }
+                        match self.caught(logged, selects, is_repeated) {
                             Some(frame) => stream.frames.extend(frame),
                             None => {
                                 self.gone(n);
@@ -374,13 +382,17 @@ impl World {
     }
 
     /// An event of the API server, without memory. `None`: the client lists again.
-    fn caught(&self, logged: Logged, selects: bool) -> Option<Option<Frame<Obj>>> {
+    fn caught(&self, logged: Logged, selects: bool, is_repeated: bool) -> Option<Option<Frame<Obj>>> {
         let Logged { version, key, content } = logged;
         let before = self.state_at(version - 1).get(&key).copied();
         let object = |content, out| Arc::new(Obj { version, content, out, shown: version });
         let shown = content.filter(|content| is_selected(selects, *content));
         let Some(content) = shown else {
             let was = before.filter(|(_, content)| is_selected(selects, *content));
+            // It was created again, and the client may hold either.
+            if is_repeated && content.is_none() && self.view.objects().contains_key(&name(key)) {
+                return None;
+            }
             return Some(was.map(|(_, content)| self.deleted(key, object(content, Out::Hidden), version)));
         };
         if self.failing == Some(key) {
@@ -436,8 +448,7 @@ impl World {
                     Some(key) => key.name().parse().unwrap(),
                     None => key(&object),
                 };
-                // Of an object whose filter has failed, a client of the view holds another state than one that listed elsewhere.
-                let named = match self.has_failed.contains(&key) {
+                let named = match self.is_unknown.contains(&key) {
                     true => self.clients[n].held.get(&key).and_then(|(held, _)| self.content_of(*held)),
                     false => Some(object.content),
                 };
@@ -529,7 +540,7 @@ impl World {
             Act::Fail(key) => {
                 // The last good outcome stands in: another chain may have made it.
                 self.failing = Some(key);
-                self.has_failed.insert(key);
+                self.is_unknown.insert(key);
                 self.clients
                     .iter_mut()
                     .filter_map(|client| client.stream.as_mut())
