@@ -164,7 +164,7 @@ impl OlderEvents {
                     "a filter hides an object that the client may hold in an earlier state",
                 ));
             }
-            // Nor is it where the object was created again.
+            // Nor is it where the object was created again, or came back to the client's selector.
             (EventType::Deleted, _) if self.until.is_repeated && exists(event, view) => {
                 return Err(StatusError::Expired("the client may hold an object that was deleted and created again"));
             }

@@ -24,9 +24,8 @@ pub(super) struct Stream {
     watch: ViewWatch<Obj>,
     /// What is on its way to the client.
     frames: VecDeque<Frame<Obj>>,
-    /// How far the events of the API server were sent, while they come from there, and which objects they have deleted.
+    /// How far the events of the API server were sent, while they come from there.
     caught: u64,
-    deleted: BTreeSet<u64>,
     /// The newest version that the stream has given.
     highest: u64,
     /// The number of the chain that was in force when the request arrived.
@@ -99,8 +98,8 @@ pub(super) struct World {
     /// Counts the chains that were in force.
     number: u64,
     failing: Option<u64>,
-    /// The objects of which it is not known which state clients hold: their filter has failed, or they were created twice within
-    /// the events of one catch-up.
+    /// The objects of which it is not known which state clients hold: their filter has failed, or they were deleted and
+    /// came back among the events of one catch-up.
     is_unknown: BTreeSet<u64>,
     view: ViewCore<Obj>,
     taken: u64,
@@ -230,6 +229,12 @@ impl World {
     fn watch(&mut self, n: usize, version: u64) {
         let selects = self.clients[n].selects;
         self.clients[n].fell_back |= self.clients[n].version.is_some_and(|held| version < held);
+        // One that goes back, to a view that has gone back, too: a kill lost what was not on disk yet.
+        if self.clients[n].fell_back {
+            let reached = self.view.version();
+            let later = self.clients[n].held.iter().filter(|(_, (held, _))| *held > reached);
+            self.is_unknown.extend(later.map(|(key, _)| *key));
+        }
         // Later versions are no versions of what the client holds any more.
         self.clients[n].given.retain(|given| *given <= version);
         let is_known = self.taken == self.number || !self.holds(Rule::InStep);
@@ -244,7 +249,7 @@ impl World {
         let began = if is_in_step { self.number } else { u64::MAX };
         let frames = VecDeque::new();
         let stream =
-            Stream { watch, frames, caught: version, deleted: BTreeSet::new(), highest: version, began, waits };
+            Stream { watch, frames, caught: version, highest: version, began, waits };
         self.clients[n].stream = Some(stream);
     }
 
@@ -335,7 +340,10 @@ impl World {
                     _ if self.taken != self.number => return Ok(true),
                     Some(logged) => {
                         stream.caught = logged.version;
-                        if logged.content.is_none() && !stream.deleted.insert(logged.key) {
+                        // It may be created and deleted again before the history begins, which nobody knows yet.
+                        let again = |other: &Logged| other.key == logged.key && other.version > logged.version;
+                        let is_deletion = logged.content.is_none_or(|content| !is_selected(selects, content));
+                        if is_deletion && is_repeated && self.log.iter().any(again) {
                             self.is_unknown.insert(logged.key);
                         }
                         match self.caught(logged, selects, is_repeated) {
@@ -389,8 +397,8 @@ impl World {
         let shown = content.filter(|content| is_selected(selects, *content));
         let Some(content) = shown else {
             let was = before.filter(|(_, content)| is_selected(selects, *content));
-            // It was created again, and the client may hold either.
-            if is_repeated && content.is_none() && self.view.objects().contains_key(&name(key)) {
+            // It was created again, or came back to the selector, and the client may hold either.
+            if was.is_some() && is_repeated && self.view.objects().contains_key(&name(key)) {
                 return None;
             }
             return Some(was.map(|(_, content)| self.deleted(key, object(content, Out::Hidden), version)));
