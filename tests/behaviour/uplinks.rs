@@ -6,6 +6,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::network::{self, NodeNetwork};
 use weir_tests::pki::Authority;
+use weir_tests::until;
 
 use super::secure::{base64, kubeconfig};
 use super::{NO_LOAD_BALANCERS, service};
@@ -85,14 +86,16 @@ impl Nodes {
         let mut daemons = Vec::new();
         let mut watches = Vec::new();
         for index in 0..count {
-            // One that starts while no peer has the objects yet lists them itself: no node waits for another.
-            let weir = self.start(index).await;
+            daemons.push(self.start(index).await);
+        }
+        for weir in &daemons {
+            // One that does not know yet that its peers have come asks the API server: no node waits for another.
+            until!(weir.metric_sum("weir_server_up").await == count as f64);
             let client = weir.client("kube-proxy");
             let list = client.json(&format!("{SERVICES}?resourceVersion=0")).await;
             assert_eq!(list["items"].as_array().unwrap().len() as u64, OBJECTS);
             let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
             watches.push(client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await);
-            daemons.push(weir);
         }
         for step in 1..=CHANGES {
             self.server.store().put(object(step % OBJECTS, step)).unwrap();
