@@ -25,8 +25,8 @@ use std::time::Instant;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use weir_kube::{
-    Accepted, Encoding, IncludeObject, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest, Transform, Verb,
-    VerbClass,
+    Accepted, Encoding, IncludeObject, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest,
+    Transform, Verb, VerbClass,
 };
 use weir_runtime::Serving;
 use weir_upstream::Delegation;

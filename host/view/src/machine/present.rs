@@ -85,9 +85,10 @@ impl<O: Object> PresentState<O> {
         }
         let objects = core.objects().clone();
         let state = Self { from, objects, touched, part: Part::Unchanged(None), has_sent: false, end };
-        let is_uncertain = state.touched.iter().any(|(key, object)| {
-            object.has_other && state.is_deleted(state.objects.get(key), Some(object), selector)
-        });
+        let is_uncertain = state
+            .touched
+            .iter()
+            .any(|(key, object)| object.has_other && state.is_deleted(state.objects.get(key), Some(object), selector));
         (!is_uncertain).then_some(state)
     }
 
@@ -161,12 +162,7 @@ impl<O: Object> PresentState<O> {
 
     /// Whether an object is one that the client may hold and is not to hold any more, and nothing that follows says so. `object`: as
     /// it is now.
-    fn is_deleted(
-        &self,
-        object: Option<&Arc<O>>,
-        touched: Option<&Touched<O>>,
-        selector: &impl Selector<O>,
-    ) -> bool {
+    fn is_deleted(&self, object: Option<&Arc<O>>, touched: Option<&Touched<O>>, selector: &impl Selector<O>) -> bool {
         let is_selected = object.is_some_and(|object| selector.matches(object));
         let is_shown = object.is_some_and(|object| object.is_shown() || object.has_failed());
         let may_be_held = is_selected || touched.is_some_and(|touched| touched.is_selected);
