@@ -151,8 +151,8 @@ kubernetes: # half an hour the first time
 	sh tests/controlplane/release.sh $(KUBERNETES) $(abspath $(TARGET))/kubernetes/$(KUBERNETES)
 
 # Skipped aloud without root, or without what it needs of the kernel.
-node: node-parts $(if $(KUBERNETES),kubernetes) ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt); KUBERNETES=1.36: with a control plane of that release, PREVIOUS=DIR: the upgrade begins with the version that is built there
-	KUBERNETES='$(KUBERNETES)' PREVIOUS='$(PREVIOUS)' $(RELEASE)/weir-node
+node: node-parts $(if $(KUBERNETES),kubernetes) ## a real node whose kubelet, kube-proxy and CoreDNS are clients of Weir (needs root, Go, kubectl, apt); KUBERNETES=1.36: with a control plane of that release, PREVIOUS=DIR: the upgrade begins with the version that is built there, YURTHUB=PROGRAM: a node that comes from YurtHub (tests/bench/YURTHUB.md)
+	KUBERNETES='$(KUBERNETES)' PREVIOUS='$(PREVIOUS)' YURTHUB='$(YURTHUB)' $(RELEASE)/weir-node
 
 # The suite's programs stay in the target folder. What agnhost runs comes from Debian's packages, with their libraries.
 conformance: node-parts conformance-parts ## Kubernetes' conformance suite on that node, directly and through Weir; FOCUS=sig-cli,... RELOADS=1 DIRECT=0

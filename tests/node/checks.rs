@@ -1,6 +1,6 @@
 //! The checks, in the order in which a node is set up: kubelet with a static pod only; kubelet with its certificate;
 //! the other clients; the node without its control plane; a neighbour; evictions; `deploy/` as a DaemonSet, and its
-//! replacement; then changes of the objects that the clients see.
+//! replacement; changes of the objects that the clients see; then the unit, the chart, and a node that comes from YurtHub.
 //!
 //! After each watch that fails or expires, client-go waits longer, up to a minute. Only a restart resets this
 //! back-off. So kube-proxy is restarted before each check that needs it to react soon.
@@ -14,11 +14,12 @@ mod offline;
 mod rules;
 mod unit;
 mod upgrade;
+mod yurthub;
 
 use serde_json::Value;
 
 pub(crate) use self::offline::metrics;
-use crate::cluster::{self, Cloud, Upstream, deploy, start_kubelet};
+use crate::cluster::{self, Cloud};
 use crate::guide::Guide;
 use crate::kubectl::{Kubectl, holds};
 use crate::machine::Machine;
@@ -29,12 +30,14 @@ use crate::{NODE, SERVER_NAME};
 /// The label of Weir's pods, for the DaemonSet and the static pod.
 const WEIR_PODS: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=weir"];
 
+/// The user that requests the serving certificate without a node credential.
+const ACCOUNT: &str = "system:serviceaccount:kube-system:weir";
+
 /// The running parts during the checks.
 pub(crate) struct World<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) cloud: Cloud,
     pub(crate) admin: Kubectl,
-    kubelet: Option<Part>,
     containerd: Option<Part>,
     record: Option<local_status::Record>,
     neighbour: Option<neighbour::Neighbour>,
@@ -43,7 +46,7 @@ pub(crate) struct World<'a> {
 
 /// Sets up a node whose kubelet, kube-proxy and CoreDNS are clients of Weir.
 pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<World<'a>> {
-    let mut world = runner.check("control_plane_and_containerd_start", || {
+    let world = runner.check("control_plane_and_containerd_start", || {
         let cloud = Cloud::start(machine);
         let containerd = cluster::start_containerd(machine);
         cluster::join(machine, &cloud);
@@ -51,7 +54,6 @@ pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<W
             machine,
             admin: cloud.admin(),
             cloud,
-            kubelet: None,
             containerd: Some(containerd),
             record: None,
             neighbour: None,
@@ -70,8 +72,6 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     let world = &mut world;
     runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));
     runner.check("exec_logs_and_port_forward_pass", || clients::streams(world));
-    let own = ["--kubeconfig", "/etc/weir/kubeconfig"];
-    runner.check("a_static_pod_explains_why_an_endpoint_is_left_out", || rules::explained_in_pod(world, &own));
     runner.check("killed_weir_restarts_and_kube_proxy_continues", || world.killed());
     runner.check("link_is_cut", || offline::cut(world));
     runner.check("offline_crashed_containers_start_again", || offline::crashed_containers(world));
@@ -84,21 +84,28 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
     runner.check("the_operator_sets_the_tolerations_of_an_annotated_node", || autonomy::begins(world));
     runner.check("offline_pods_of_an_annotated_node_keep_their_containers", || autonomy::stays(world));
     runner.check("offline_pods_of_a_plain_node_are_evicted", || autonomy::evicted(world));
+    runner.check("the_first_day_of_a_static_pod_is_as_the_pages_say", || first_day::static_pod(world));
+    runner.check("a_static_pod_is_removed_as_the_page_says", || first_day::without_static_pod(world));
     runner.check("deploy_is_applied_unchanged_and_ready", || world.daemon_set());
     runner.check("replaced_weir_serves_without_another_approval", || world.replaced());
     runner.check("upgrade_keeps_disk_certificate_and_clients", || upgrade::replaced_by_the_next_version(world));
     runner.check("the_first_day_is_as_its_page_says", || first_day::follow(world));
     runner.check("node_ports_follow_annotation_label_and_config_map", || rules::node_ports(world));
-    runner.check("a_pod_of_the_daemon_set_explains_it_too", || rules::explained_in_pod(world, &[]));
+    runner.check("a_pod_of_the_daemon_set_explains_it_too", || rules::explained(world));
     runner.check("topology_follows_annotation_and_pool", || rules::topology(world));
-    runner.check("a_unit_of_systemd_explains_it_too", || unit::explained(world));
+    runner.check("the_daemon_set_is_removed_as_the_page_says", || first_day::without_daemon_set(world));
+    runner.check("a_unit_is_installed_rolled_back_and_removed_as_the_pages_say", || unit::follow(world));
     runner.check("the_chart_is_installed_rolled_back_and_removed_as_its_pages_say", || first_day::chart(world));
+    yurthub::run(world, runner);
 }
 
 impl World<'_> {
-    fn restart_kubelet(&mut self, upstream: Upstream) {
-        drop(self.kubelet.take());
-        self.kubelet = Some(start_kubelet(self.machine, upstream));
+    /// The page that installs Weir, with the names of this cluster.
+    fn readme(&self) -> Guide {
+        Guide::of("README.md", &self.cloud.file("admin.kubeconfig"))
+            .replacing("https://10.0.0.1:6443", &format!("https://{SERVER_NAME}:6443"))
+            .replacing("APISERVER", SERVER_NAME)
+            .replacing("registry.example/weir", "weir")
     }
 
     /// Waits until kubelet has reported Ready after this time.
@@ -118,21 +125,21 @@ impl World<'_> {
         ready["lastHeartbeatTime"].as_str().unwrap().to_owned()
     }
 
-    fn by_node_credential(&mut self) {
-        self.admin.run(&["apply", "-f", &deploy("node.yaml").display().to_string()]);
-        let guide = Guide::of("README.md", &self.cloud.file("admin.kubeconfig")).replacing("APISERVER", SERVER_NAME);
+    fn by_node_credential(&self) {
+        let guide = self.readme().replacing("clients/kubelet.conf", "clients/kubelet-node-credential.conf");
+        guide.follow("Permissions and filters");
+        guide.follow("Weir's own credential");
         guide.follow("Static pod");
         // With the other node as its peer.
         std::fs::write("/etc/kubernetes/manifests/weir.yaml", cluster::static_pod()).unwrap();
-        self.restart_kubelet(Upstream::NodeCredential);
+        guide.follow("kubelet");
         self.ready_since("");
         self.weir_is_ready();
     }
 
-    fn by_certificate(&mut self) {
-        self.admin.run(&["apply", "-f", &deploy("impersonation.yaml").display().to_string()]);
+    fn by_certificate(&self) {
         let before = Self::heartbeat(&self.admin);
-        self.restart_kubelet(Upstream::Certificate);
+        self.readme().follow("kubelet");
         self.ready_since(&before);
     }
 
@@ -155,11 +162,11 @@ impl World<'_> {
         })
     }
 
-    /// Approves that request as an operator does, and waits until Weir serves the issued certificate.
+    /// Approves that request, and waits until Weir serves the issued certificate.
     fn approve(&self, asks: &str) {
         let (name, user) = self.wait_for_open_request();
         assert_eq!(user, asks);
-        self.admin.run(&["certificate", "approve", &name]);
+        self.readme().replacing("weir-NODE-…", &name).follow("The serving certificate");
         until("the HTTPS port shows its certificate", || self.weir().attempt(&["get", "--raw", "/version"]));
     }
 
@@ -188,23 +195,14 @@ impl World<'_> {
         assert_eq!(self.requests(), requests, "no other certificate was requested");
     }
 
-    fn daemon_set(&mut self) {
-        std::fs::remove_file("/etc/kubernetes/manifests/weir.yaml").unwrap();
-        self.restart_kubelet(Upstream::Direct);
-        let _: () = self
-            .admin
-            .wait("the static pod is gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
-        // The state of a node that never ran Weir.
-        std::fs::remove_file("/var/lib/weir/cache/serving-certificate.pem").unwrap();
-        let folder = deploy("kustomization.yaml").parent().unwrap().display().to_string();
-        self.admin.run(&["apply", "-k", &folder]);
-        self.admin.run(&["-n", "kube-system", "rollout", "status", "daemonset/weir", "--timeout=90s"]);
+    fn daemon_set(&self) {
+        self.readme().follow("DaemonSet");
         // The pod is replaced before the approval. Its successor resumes the same request.
         let requests = self.wait_for_open_request();
         self.replace_weir();
         assert_eq!(self.wait_for_open_request(), requests, "one request, and the same");
-        self.approve("system:serviceaccount:kube-system:weir");
-        clients::restart_kube_proxy(self);
+        self.approve(ACCOUNT);
+        clients::point_at_weir(self);
         self.kube_proxy_follows();
     }
 

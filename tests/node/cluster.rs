@@ -1,5 +1,4 @@
-//! The cluster without Weir: a control plane behind the link, containerd, and a kubelet whose kubeconfig selects its
-//! API server.
+//! The cluster without Weir: a control plane behind the link, containerd, and the unit of kubelet.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
@@ -15,6 +14,7 @@ use crate::parts::Part;
 use crate::runner::until;
 use crate::{
     CLOUD_ADDRESS, NEIGHBOUR, NEIGHBOUR_ADDRESS, NODE, NODE_ADDRESS, SERVER_NAME, control_plane, folder, images,
+    systemd,
 };
 
 /// The kubelet's certificate and key, in kubeadm's location.
@@ -24,6 +24,8 @@ const CA: &str = "/etc/kubernetes/pki/ca.crt";
 const BOOT_ID: &str = "/var/cache/weir/boot-id";
 /// The node's kubeconfig, which names the API server itself.
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
+/// Where kubeadm's unit of kubelet takes further flags from.
+pub(crate) const KUBELET_ENVIRONMENT: &str = "/etc/default/kubelet";
 
 /// The control plane, in the network namespace at the other end of the link.
 pub(crate) struct Cloud {
@@ -31,17 +33,6 @@ pub(crate) struct Cloud {
     _scheduler: Part,
     controllers: Option<Part>,
     folder: PathBuf,
-}
-
-/// The API server in kubelet's kubeconfig.
-#[derive(Clone, Copy)]
-pub(crate) enum Upstream {
-    /// The API server itself.
-    Direct,
-    /// Weir's plain port. Weir attaches the node credential.
-    NodeCredential,
-    /// Weir's HTTPS port, with kubelet's client certificate.
-    Certificate,
 }
 
 impl Cloud {
@@ -172,6 +163,14 @@ pub(crate) fn join(machine: &Machine, cloud: &Cloud) {
     }
     kubelet_config(machine, "");
     std::fs::create_dir_all("/etc/kubernetes/manifests").unwrap();
+    systemd::install();
+    let unit = format!(
+        "[Service]\nEnvironmentFile=-{KUBELET_ENVIRONMENT}\nExecStart={} --config=/var/lib/kubelet/config.yaml \
+         --kubeconfig={KUBELET_CONF} --hostname-override={NODE} --node-ip={NODE_ADDRESS} --v=2 $KUBELET_EXTRA_ARGS\n",
+        program("kubelet")
+    );
+    replace("/etc/systemd/system/kubelet.service", &unit);
+    replace(KUBELET_ENVIRONMENT, "");
 }
 
 /// Writes kubelet's configuration, with more lines.
@@ -188,23 +187,6 @@ fn kubeconfig(server: &str) -> String {
          users: [{{name: node, user: {{client-certificate: {KUBELET_PAIR}, client-key: {KUBELET_PAIR}}}}}],\n\
          contexts: [{{name: node, context: {{cluster: cluster, user: node}}}}]}}\n"
     )
-}
-
-/// Starts kubelet. Dropping it kills the process; its containers keep running.
-pub(crate) fn start_kubelet(machine: &Machine, upstream: Upstream) -> Part {
-    let path = match upstream {
-        Upstream::Direct => PathBuf::from(KUBELET_CONF),
-        Upstream::NodeCredential => example("kubelet-node-credential.conf"),
-        Upstream::Certificate => example("kubelet.conf"),
-    };
-    let words = [
-        "--config=/var/lib/kubelet/config.yaml".to_owned(),
-        format!("--kubeconfig={}", path.display()),
-        format!("--hostname-override={NODE}"),
-        format!("--node-ip={NODE_ADDRESS}"),
-        "--v=2".to_owned(),
-    ];
-    Part::start(machine, "kubelet", &program("kubelet"), &words)
 }
 
 /// A program of `tests/controlplane/node`. It is one binary that acts by its name, which is also its User-Agent. kubelet's

@@ -11,7 +11,7 @@ use crate::machine::run;
 use crate::runner::{PATIENCE, until};
 
 /// Where the commands run.
-const FOLDER: &str = "/mnt/checkout";
+pub(crate) const FOLDER: &str = "/mnt/checkout";
 
 /// A document.
 pub(crate) struct Guide {
@@ -66,7 +66,8 @@ impl Guide {
 
     /// Runs commands in a shell, which ends at a deadline: a command that hangs would hold up the whole test.
     fn run(&self, commands: &str) -> Result<String, String> {
-        let path = format!("{}:{}", built::target().join("deploy").display(), std::env::var("PATH").unwrap());
+        let path =
+            format!("{}:/usr/local/bin:{}", built::target().join("deploy").display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("timeout");
         let deadline = PATIENCE.as_secs().to_string();
         shell.args(["--kill-after=5", deadline.as_str(), "sh", "-eu", "-c", commands]);

@@ -18,10 +18,11 @@ pub(crate) const PAUSE: &str = "weir.test/pause:1";
 pub(crate) const TEST: &str = "weir.test/busybox:1";
 const KUBE_PROXY: &str = "weir.test/kube-proxy:1";
 const COREDNS: &str = "weir.test/coredns:1";
+pub(crate) const YURTHUB: &str = "weir.test/yurthub:1";
 /// The image that `deploy/` names.
 pub(crate) const WEIR: &str = "docker.io/library/weir:0.1.0";
 /// The daemon that an upgrade replaces.
-pub(crate) const PREVIOUS: &str = "weir.test/weir:previous";
+pub(crate) const PREVIOUS: &str = "docker.io/library/weir:previous";
 
 /// The files of an image, and the command of its containers.
 pub(crate) struct Image {
@@ -45,13 +46,23 @@ pub(crate) fn import(machine: &Machine) {
     }
 }
 
-/// Imports the daemon of a checkout of the last version, else this one under its name.
-pub(crate) fn import_previous(machine: &Machine, checkout: Option<&Path>) {
-    let (program, modules) = match checkout.map(|checkout| checkout.join("target")) {
+/// Imports the daemon of the last version.
+pub(crate) fn import_previous(machine: &Machine) {
+    let (program, modules) = previous();
+    weir(machine, PREVIOUS, &program, &modules).import();
+}
+
+/// The program and the modules of the last version. The variable `PREVIOUS` names a checkout of it in which `make build` has run.
+/// Without it, this version stands in.
+pub(crate) fn previous() -> (PathBuf, PathBuf) {
+    match previous_checkout().map(|checkout| checkout.join("target")) {
         Some(target) => (target.join("release").join("weir"), target.join("modules")),
         None => (built::weir(), built::modules()),
-    };
-    weir(machine, PREVIOUS, &program, &modules).import();
+    }
+}
+
+pub(crate) fn previous_checkout() -> Option<PathBuf> {
+    std::env::var_os("PREVIOUS").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 fn pause(machine: &Machine) -> Image {

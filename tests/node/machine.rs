@@ -16,6 +16,10 @@ const SHADOWED: &[(&str, &str)] = &[
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
+/// A folder on the real disk, and the folder of the logs there.
+const DISK: &str = "/mnt/disk";
+pub(crate) const LOGS: &str = "/mnt/disk/logs";
+
 /// The folders with a writable overlay, and Debian's packages below it.
 const LAYERED: &[&str] = &["etc", "opt", "usr", "var"];
 
@@ -100,7 +104,7 @@ impl Machine {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             std::process::exit(1);
         });
-        let machine = Self { disk: PathBuf::from("/mnt/disk"), cgroup };
+        let machine = Self { disk: PathBuf::from(DISK), cgroup };
         machine.mounts();
         machine.cgroups();
         machine.network();
@@ -122,7 +126,7 @@ impl Machine {
     fn mounts(&self) {
         run("mount", &["-t", "tmpfs", "tmpfs", "/mnt"]);
         std::fs::create_dir(&self.disk).unwrap();
-        run("mount", &["--bind", &folder().join("run").display().to_string(), "/mnt/disk"]);
+        run("mount", &["--bind", &folder().join("run").display().to_string(), DISK]);
         for name in LAYERED {
             let (upper, work) = (format!("/mnt/upper/{name}"), format!("/mnt/work/{name}"));
             std::fs::create_dir_all(&upper).unwrap();

@@ -24,6 +24,7 @@ mod machine;
 mod outage;
 mod parts;
 mod runner;
+mod systemd;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,6 +72,9 @@ fn control_plane(name: &str) -> PathBuf {
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
+    if systemd::is_called() {
+        return systemd::main(&words);
+    }
     if words.first().is_some_and(|word| word == INSIDE) {
         return inside(words.iter().any(|word| word == CONFORMANCE));
     }

@@ -8,13 +8,14 @@ use serde_json::Value;
 use weir_tests::built;
 
 use super::{World, items};
-use crate::cluster::{Upstream, deploy, kubelet_config};
+use crate::cluster::{deploy, kubelet_config};
 use crate::heartbeat;
 use crate::kubectl::{Kubectl, holds};
 use crate::machine::{Machine, run};
 use crate::outage::Link;
 use crate::parts::Part;
 use crate::runner::until;
+use crate::systemd;
 use crate::{CLOUD_ADDRESS, NODE};
 
 const ANNOTATION: &str = "node.openyurt.io/autonomy-duration";
@@ -83,7 +84,7 @@ pub(super) fn begins(world: &mut World<'_>) {
     // First kubelet: with its usual Lease it would be unreachable between two heartbeats.
     kubelet_config(world.machine, SHORT_LEASE);
     let before = World::heartbeat(&world.admin);
-    world.restart_kubelet(Upstream::Certificate);
+    systemd::control(&["restart", "kubelet"]);
     world.ready_since(&before);
     world.cloud.restart_controllers(world.machine, SHORT_TIMES);
     let part = |node| heartbeat::start(world.machine, &world.cloud, &world.admin, node);
@@ -222,7 +223,7 @@ fn ends(world: &mut World<'_>) {
     world.cloud.restart_controllers(world.machine, &[]);
     kubelet_config(world.machine, "");
     let before = World::heartbeat(admin);
-    world.restart_kubelet(Upstream::Certificate);
+    systemd::control(&["restart", "kubelet"]);
     world.ready_since(&before);
     world.kube_proxy_follows();
 }

@@ -5,29 +5,20 @@ use std::net::TcpStream;
 use std::process::Stdio;
 
 use super::{World, items};
+use crate::SERVER_NAME;
 use crate::cluster::{example, rules};
 use crate::kubectl::holds;
 use crate::runner::until;
-
-/// The command of `deploy/README.md`.
-const COREDNS: &[&str] = &[
-    "-n",
-    "kube-system",
-    "set",
-    "env",
-    "deployment/coredns",
-    "KUBERNETES_SERVICE_HOST=169.254.20.10",
-    "KUBERNETES_SERVICE_PORT=10268",
-];
 
 pub(super) fn start(world: &World<'_>) {
     let admin = &world.admin;
     admin.apply(include_str!("../manifests/kube-proxy.yaml"));
     let kubeconfig = std::fs::read_to_string(example("kube-proxy.conf")).unwrap();
+    let kubeconfig = kubeconfig.replace(crate::WEIR, &format!("https://{SERVER_NAME}:6443"));
     let patch = serde_json::json!({"data": {"kubeconfig.conf": kubeconfig}}).to_string();
     admin.run(&["-n", "kube-system", "patch", "configmap", "kube-proxy", "--type=merge", "-p", &patch]);
     admin.apply(include_str!("../manifests/coredns.yaml"));
-    admin.run(COREDNS);
+    point_at_weir(world);
     admin.apply(include_str!("../manifests/web.yaml"));
     for (pool, nodes) in [("hangzhou", r#"["edge-a","edge-b"]"#), ("beijing", r#"["edge-c"]"#)] {
         let patch = format!(r#"{{"status":{{"nodes":{nodes}}}}}"#);
@@ -49,6 +40,16 @@ pub(super) fn start(world: &World<'_>) {
             admin.attempt(&["exec", "web", "--", "nslookup", "web.default.svc.cluster.local", "10.96.0.10"])?;
         if answer.contains("10.96.10.10") { Ok(()) } else { Err(answer) }
     });
+}
+
+/// Makes kube-proxy and CoreDNS clients of Weir, and waits until both are.
+pub(super) fn point_at_weir(world: &World<'_>) {
+    let guide = world.readme();
+    guide.follow("kube-proxy");
+    guide.follow("CoreDNS");
+    for name in ["daemonset/kube-proxy", "deployment/coredns"] {
+        world.admin.run(&["-n", "kube-system", "rollout", "status", name, "--timeout=80s"]);
+    }
 }
 
 /// kube-proxy's configuration as kubelet mounted it, after the filter `nodeportaddresses`.

@@ -1,13 +1,63 @@
-//! `deploy/first-day.md`, and the installations of `deploy/README.md`, word by word.
+//! `deploy/first-day.md`, and the installations and removals of the pages beside it, word by word.
 
-use super::World;
-use crate::SERVER_NAME;
+use super::{ACCOUNT, WEIR_PODS, World, clients, upgrade};
 use crate::guide::Guide;
+use crate::images;
+use crate::kubectl::holds;
 use crate::outage::Link;
+
+pub(super) fn page(world: &World<'_>) -> Guide {
+    Guide::of("first-day.md", &world.cloud.file("admin.kubeconfig"))
+}
+
+/// Follows the page on the static pod that runs, and another version of it.
+pub(super) fn static_pod(world: &World<'_>) {
+    let guide = page(world);
+    for heading in ["See", "Ask why", "Turn one filter off", "Turn all filters off", "Roll a filter set back"] {
+        guide.follow(heading);
+    }
+    world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys-"]);
+    images::import_previous(world.machine);
+    let pods = || world.admin.json(WEIR_PODS).unwrap()["items"].clone();
+    let image = pods()[0]["spec"]["containers"][0]["image"].clone();
+    upgrade::page(world).follow("Static pod");
+    world.admin.wait("the former image runs again", WEIR_PODS, |pods| {
+        let [pod] = pods["items"].as_array()?.as_slice() else { return None };
+        (holds(pod, "Ready") && pod["spec"]["containers"][0]["image"] == image).then_some(())
+    });
+    guide.follow("See");
+}
+
+/// Removes it, and makes its clients those of the API server.
+pub(super) fn without_static_pod(world: &World<'_>) {
+    let guide = upgrade::page(world);
+    let before = World::heartbeat(&world.admin);
+    guide.follow("Its clients");
+    world.ready_since(&before);
+    guide.follow("The static pod");
+    weir_is_gone(world);
+    guide.follow("The files of a node");
+    world.kube_proxy_follows();
+}
+
+/// Likewise.
+pub(super) fn without_daemon_set(world: &World<'_>) {
+    let guide = upgrade::page(world);
+    guide.follow("Its clients");
+    guide.follow("The DaemonSet");
+    weir_is_gone(world);
+    guide.follow("The files of a node");
+    world.kube_proxy_follows();
+}
+
+fn weir_is_gone(world: &World<'_>) {
+    let () =
+        world.admin.wait("all pods are gone", WEIR_PODS, |pods| pods["items"].as_array()?.is_empty().then_some(()));
+}
 
 /// Follows the page on the DaemonSet that runs.
 pub(super) fn follow(world: &World<'_>) {
-    let guide = Guide::of("first-day.md", &world.cloud.file("admin.kubeconfig"));
+    let guide = page(world);
     for heading in [
         "See",
         "Ask why",
@@ -28,15 +78,11 @@ pub(super) fn follow(world: &World<'_>) {
 
 /// Installs the chart where nothing of Weir is left, and removes it.
 pub(super) fn chart(world: &World<'_>) {
-    let admin = world.cloud.file("admin.kubeconfig");
-    let removing = Guide::of("upgrade.md", &admin);
-    removing.follow("Remove Weir");
-    let installing = Guide::of("README.md", &admin)
-        .replacing("https://10.0.0.1:6443", &format!("https://{SERVER_NAME}:6443"))
-        .replacing("registry.example/weir", "weir");
-    installing.follow("Helm");
+    world.readme().follow("Helm");
     world.weir_is_ready();
-    let page = Guide::of("first-day.md", &admin);
+    world.approve(ACCOUNT);
+    clients::point_at_weir(world);
+    let page = page(world);
     page.follow("The same with the chart");
     let filters = world.admin.json(&["-n", "kube-system", "get", "configmap", "weir-filters"]).unwrap();
     for name in ["servicetopology", "masterservice", "inclusterconfig", "serviceenvupdater", "forwardkubesvctraffic"] {
@@ -44,8 +90,13 @@ pub(super) fn chart(world: &World<'_>) {
     }
     page.follow("Roll the release back");
     page.follow("Restore what kubectl has changed");
+    let guide = upgrade::page(world);
+    guide.follow("Release");
+    world.kube_proxy_follows();
+    guide.follow("Its clients");
     page.follow("Test and uninstall it");
-    let pods = ["-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/instance=weir"];
-    let () = world.admin.wait("all pods are gone", &pods, |pods| pods["items"].as_array()?.is_empty().then_some(()));
+    weir_is_gone(world);
+    guide.follow("The files of a node");
+    world.kube_proxy_follows();
     world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys-"]);
 }

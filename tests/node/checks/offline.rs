@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use super::World;
 use super::local_status::{address, create_service, handed_over, record, services_lead_to_new_addresses};
-use crate::cluster::{Upstream, rules, start_containerd_again};
+use crate::cluster::{rules, start_containerd_again};
 use crate::outage::{Link, pids, power_off, replaced, running};
 use crate::runner::until;
+use crate::systemd;
 
 /// The containers by their command lines.
 const KUBE_PROXY: &str = "/usr/local/bin/kube-proxy";
@@ -67,8 +68,8 @@ pub(super) fn crashed_containers(_: &World<'_>) {
     rules_are_written();
 }
 
-pub(super) fn restarted_kubelet(world: &mut World<'_>) {
-    world.restart_kubelet(Upstream::Certificate);
+pub(super) fn restarted_kubelet(_: &World<'_>) {
+    systemd::control(&["restart", "kubelet"]);
     replaced(WEB);
 }
 
@@ -77,13 +78,13 @@ pub(super) fn power_cycle(world: &mut World<'_>) {
     let containers = [WEIR, KUBE_PROXY, COREDNS, WEB];
     let old: Vec<_> = containers.iter().map(|container| pids(container)).collect();
     let old_address = address();
-    drop(world.kubelet.take());
+    systemd::kill("kubelet");
     drop(world.containerd.take());
     power_off(&world.machine.cgroup);
     assert!(!rules_text().contains("goto"), "the rules are gone");
     world.containerd = Some(start_containerd_again(world.machine));
     let started = Instant::now();
-    world.restart_kubelet(Upstream::Certificate);
+    systemd::control(&["restart", "kubelet"]);
     for (container, old) in containers.iter().zip(&old) {
         running(container, old);
     }

@@ -51,25 +51,18 @@ pub(super) fn topology(world: &World<'_>) {
     hold("all endpoints are there again", &[EDGE_B, EDGE_C], &[]);
 }
 
-/// Asks why kube-proxy does not see an endpoint, as `deploy/troubleshooting.md` does it in the pod, with this credential, and from anywhere.
-pub(super) fn explained_in_pod(world: &World<'_>, credential: &[&str]) {
-    let pod = world.weir_is_ready();
-    explained(world, |question| {
-        world.admin.attempt(&[&["-n", "kube-system", "exec", &pod, "--"][..], question, credential].concat())
-    });
-}
-
 /// Asks the daemon why kube-proxy does not see an endpoint, and explains it without the daemon.
-pub(super) fn explained(world: &World<'_>, ask: impl Fn(&[&str]) -> Result<String, String>) {
-    let admin = &world.admin;
+pub(super) fn explained(world: &World<'_>) {
+    let (admin, pod) = (&world.admin, world.weir_is_ready());
     let question = ["weir", "explain", "endpointslice/web-others", "-n", "default", "--component", "kube-proxy"];
     let pool = "keeps endpoints on the nodes of node pool hangzhou (NodePool: edge-a, edge-b)";
     let is_answer = |text: String| {
         let lines = [pool, "10.244.2.9 is left out: it is on node edge-c"];
         if lines.iter().all(|line| text.contains(line)) { Ok(()) } else { Err(text) }
     };
+    let in_pod = [&["-n", "kube-system", "exec", &pod, "--"], &question[..]].concat();
     annotate(admin, "openyurt.io/topologyKeys=openyurt.io/nodepool");
-    until("the daemon explains why an endpoint is left out", || is_answer(ask(&question)?));
+    until("the daemon explains why an endpoint is left out", || is_answer(admin.attempt(&in_pod)?));
     let mut anywhere = Command::new(built::weir());
     anywhere.args(&question[1..]).args(["--node", crate::NODE]).arg("--modules-dir").arg(built::modules());
     anywhere.arg("--kubeconfig").arg(world.cloud.file("admin.kubeconfig")).env("HOME", "/mnt");

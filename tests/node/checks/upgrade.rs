@@ -1,16 +1,18 @@
 //! The daemon of the last version is replaced by this one, with its disk, its certificate and its clients.
 //!
-//! The variable `PREVIOUS` names a checkout of the last version in which `make build` has run. Without it, this version stands in:
-//! the pod, its image and its manifest change all the same.
-
-use std::path::PathBuf;
+//! Where this version stands in for the last one, the pod, its image and its manifest change all the same.
 
 use serde_json::Value;
 
 use super::{WEIR_PODS, World, clients, items};
+use crate::SERVER_NAME;
 use crate::cluster::deploy;
+use crate::guide::Guide;
 use crate::images;
 use crate::kubectl::holds;
+
+/// The image of the last version, as manifests name it.
+pub(super) const OTHER: &str = "weir:previous";
 
 /// kube-proxy's pod.
 const KUBE_PROXY: &[&str] = &["-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-proxy"];
@@ -18,16 +20,14 @@ const ROLLED_OUT: &[&str] = &["-n", "kube-system", "rollout", "status", "daemons
 
 pub(super) fn replaced_by_the_next_version(world: &World<'_>) {
     let admin = &world.admin;
-    let previous = std::env::var_os("PREVIOUS").filter(|path| !path.is_empty()).map(PathBuf::from);
-    images::import_previous(world.machine, previous.as_deref());
-    let folder = previous.map_or_else(|| deploy(""), |checkout| checkout.join("deploy"));
+    let folder = images::previous_checkout().map_or_else(|| deploy(""), |checkout| checkout.join("deploy"));
     let manifests = admin.run(&["kustomize", &folder.display().to_string()]);
     let current = images::WEIR.trim_start_matches("docker.io/library/");
-    let former = manifests.replace(&format!("image: {current}"), &format!("image: {}", images::PREVIOUS));
+    let former = manifests.replace(&format!("image: {current}"), &format!("image: {OTHER}"));
     assert_ne!(former, manifests, "the manifests name {current}");
     admin.apply(&former);
     admin.run(ROLLED_OUT);
-    assert_eq!(image(world), images::PREVIOUS);
+    assert_eq!(image(world), OTHER);
     clients::restart_kube_proxy(world);
     world.kube_proxy_follows();
     let state = || (world.requests(), restarts(&admin.json(KUBE_PROXY).unwrap()));
@@ -36,13 +36,25 @@ pub(super) fn replaced_by_the_next_version(world: &World<'_>) {
     admin.run(&["apply", "-k", &deploy("").display().to_string()]);
     admin.run(ROLLED_OUT);
     world.weir_is_ready();
-    assert_ne!(image(world), images::PREVIOUS);
+    assert_eq!(image(world), current);
     world.kube_proxy_follows();
     // No certificate was requested; the cache on disk went on with a watch; no client started or listed again.
     assert_eq!(state(), before, "certificate requests, restarts of kube-proxy");
     // The history is asked for once, by names, uids and versions; the stamp of the start by one object.
     let lists = lists(world) - listed;
     assert!(lists <= 2.0, "{lists} lists of EndpointSlices");
+
+    page(world).follow("DaemonSet");
+    assert_eq!(image(world), current);
+    world.kube_proxy_follows();
+}
+
+/// The page, whose next version is the last one here: upgrades and roll-backs are the same commands.
+pub(super) fn page(world: &World<'_>) -> Guide {
+    Guide::of("upgrade.md", &world.cloud.file("admin.kubeconfig"))
+        .replacing("registry.example/weir:0.2.0", OTHER)
+        .replacing("image.tag=0.2.0", "image.tag=previous")
+        .replacing("https://10.0.0.1:6443", &format!("https://{SERVER_NAME}:6443"))
 }
 
 /// The image of Weir's pod.

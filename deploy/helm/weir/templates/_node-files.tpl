@@ -21,6 +21,8 @@ spec:
       env:
         - name: NODE_NAME
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+        # For `weir explain` in this pod.
+        - {name: KUBECONFIG, value: /etc/weir/kubeconfig}
 {{- with .Values.extraEnv }}
 {{- toYaml . | nindent 8 }}
 {{- end }}
