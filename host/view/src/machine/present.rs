@@ -79,8 +79,8 @@ impl<O: Object> PresentState<O> {
                 || Touched { is_selected: false, is_added: event.old.is_none(), held: first.clone(), has_other: false };
             let object = touched.entry(key.clone()).or_insert_with(first);
             object.is_selected |= old || new;
-            // What stands in for a failure shows the state of before.
-            let is_other = |new: &Arc<O>| !new.stands_in() && new.version() != object.held.version();
+            // What stands in for a failure shows the state of before, and what is hidden is in no stream of this view.
+            let is_other = |new: &Arc<O>| new.is_shown() && !new.stands_in() && new.version() != object.held.version();
             object.has_other |= event.new.as_ref().is_some_and(is_other);
         }
         let objects = core.objects().clone();

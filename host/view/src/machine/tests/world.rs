@@ -98,8 +98,8 @@ pub(super) struct World {
     /// Counts the chains that were in force.
     number: u64,
     failing: Option<u64>,
-    /// The objects of which it is not known which state clients hold: their filter has failed, or they were deleted and
-    /// came back among the events of one catch-up.
+    /// The objects of which it is not known which state clients hold: their filter has failed, a client listed them while the view
+    /// was behind, or they were deleted and came back among the events of one catch-up.
     is_unknown: BTreeSet<u64>,
     view: ViewCore<Obj>,
     taken: u64,
@@ -248,8 +248,7 @@ impl World {
         let is_in_step = self.taken == self.number && self.failing.is_none();
         let began = if is_in_step { self.number } else { u64::MAX };
         let frames = VecDeque::new();
-        let stream =
-            Stream { watch, frames, caught: version, highest: version, began, waits };
+        let stream = Stream { watch, frames, caught: version, highest: version, began, waits };
         self.clients[n].stream = Some(stream);
     }
 
@@ -268,6 +267,10 @@ impl World {
         }
         let chain = self.chain;
         let selects = self.clients[n].selects;
+        // The view has not shown them yet, or hides them by the chain before.
+        let (reached, is_behind) = (self.view.version(), self.taken != self.number);
+        let unknown = state.iter().filter(|(_, (version, _))| is_behind || *version > reached);
+        self.is_unknown.extend(unknown.map(|(key, _)| *key));
         let held = state.into_iter().filter(|(_, (_, content))| is_selected(selects, *content));
         let held = held.map(|(key, (version, content))| (key, (version, outcome(chain, key, content))));
         let held = held.filter(|(_, (_, out))| *out != Out::Hidden).collect();
