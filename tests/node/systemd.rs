@@ -136,6 +136,7 @@ impl Unit {
         [("PATH".to_owned(), SEARCH.to_owned())].into_iter().chain(pairs).collect()
     }
 
+    #[expect(clippy::zombie_processes, reason = "this program is one command, and ends before its services")]
     fn start(&self) {
         if pid(&self.name).is_some() {
             return;

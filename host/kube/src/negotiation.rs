@@ -128,7 +128,7 @@ impl IncludeObject {
     /// Checks the option of a query, as the API server does for a Table.
     ///
     /// # Errors
-    /// [`OptionsErrorKind::Malformed`]
+    /// [`OptionsErrorKind::Malformed`](crate::OptionsErrorKind::Malformed)
     pub fn validate(query: &Query) -> Result<(), OptionsError> {
         match query.first("includeObject") {
             None | Some("" | "None" | "Metadata" | "Object") => Ok(()),

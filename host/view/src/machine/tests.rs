@@ -4,11 +4,13 @@
 //! `WEIR_SEED` is the first world, `WEIR_STEPS` the number of acts in all. A world that fails is printed with its seed and its
 //! acts, and runs again from its seed.
 
+mod act;
 pub(crate) mod objects;
 mod table;
 mod world;
 
-use self::world::{Act, RULES, Rule, World};
+use self::act::{Act, RULES, Rule};
+use self::world::World;
 
 const KEYS: u64 = 3;
 const CLIENTS: usize = 3;

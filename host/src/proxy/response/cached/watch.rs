@@ -81,6 +81,8 @@ pub(super) enum Phase {
     View(ViewWatch<ViewObject>),
     /// The events before the history come from the API server, once the view has given what comes before them.
     Older { watch: ViewWatch<ViewObject>, events: Box<OlderEvents> },
+    /// Ends: the client has to list.
+    Uncertain,
 }
 
 /// Responds to a watch; `None` if only the API server can, whose history reaches back further than the view's.
@@ -92,19 +94,18 @@ pub(super) async fn watch(
     online: bool,
 ) -> Option<Response<ResponseBody>> {
     let phase = match phase(&read, &view)? {
-        Begun::In(phase) => phase,
-        Begun::Before(_) if !online => {
+        Ok(phase) => phase,
+        Err(_) if !online => {
             let expired = StatusError::Expired(
                 "the watch cache does not reach back to this version, and the API server cannot be reached",
             );
             return Some(expired.response(read.media_type.encoding));
         }
-        Begun::Before(watch) => {
+        Err(watch) => {
             let until = watch.catch_up()?;
             let events = OlderEvents::start(proxy, request, read.media_type, &view, until).await?;
             Phase::Older { watch, events: Box::new(events) }
         }
-        Begun::Uncertain => return Some(UNCERTAIN.response(read.media_type.encoding)),
     };
     respond(proxy, request, read, view, phase)
 }
@@ -116,27 +117,18 @@ pub(super) fn watch_within_history(
     read: CachedRead,
     view: Arc<View>,
 ) -> Option<Response<ResponseBody>> {
-    let Begun::In(phase) = phase(&read, &view)? else { return None };
+    let phase = phase(&read, &view)?.ok()?;
     respond(proxy, request, read, view, phase)
-}
-
-/// How a watch begins.
-enum Begun {
-    In(Phase),
-    /// Before the view's history.
-    Before(ViewWatch<ViewObject>),
-    /// The client has to list.
-    Uncertain,
 }
 
 /// Clients act on what a deletion carries: kube-proxy closes the ports that it names. A list shows what else they have to undo.
 const UNCERTAIN: StatusError = StatusError::Expired(
-    "an object that changed since this version is not there any more, and the client may hold an earlier or a later state of it",
+    "an object is not shown any more, and the client may hold the state at this version or one that was shown later",
 );
 
-/// How a watch begins. `None`: only the API server has what is asked for.
-fn phase(read: &CachedRead, view: &View) -> Option<Begun> {
-    Some(Begun::In(match read.start {
+/// How a watch begins. `Err`: before the view's history. `None`: only the API server has what is asked for.
+fn phase(read: &CachedRead, view: &View) -> Option<Result<Phase, ViewWatch<ViewObject>>> {
+    Some(Ok(match read.start {
         Start::Any => Phase::View(view.watch_all()),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
         Start::Now => Phase::View(view.watch_now()),
@@ -147,8 +139,8 @@ fn phase(read: &CachedRead, view: &View) -> Option<Begun> {
             match view.watch_after(version, read.is_in_step, &selector) {
                 Begin::Watch(watch) => Phase::View(watch),
                 Begin::Ahead => Phase::Ahead,
-                Begin::Below(watch) => return Some(Begun::Before(watch)),
-                Begin::Uncertain => return Some(Begun::Uncertain),
+                Begin::Below(watch) => return Some(Err(watch)),
+                Begin::Uncertain => Phase::Uncertain,
             }
         }
     }))
@@ -271,7 +263,7 @@ impl CachedWatch {
     fn position(&self) -> u64 {
         match &self.phase {
             Phase::View(watch) | Phase::Older { watch, .. } => watch.position(),
-            Phase::NotOlderThan(_) | Phase::Ahead => u64::MAX,
+            Phase::NotOlderThan(_) | Phase::Ahead | Phase::Uncertain => u64::MAX,
         }
     }
 
@@ -287,15 +279,14 @@ impl CachedWatch {
                 Ok(reached)
             }
             Phase::Ahead => match phase(&self.read, &self.view) {
-                Some(Begun::In(Phase::Ahead)) => Ok(false),
-                Some(Begun::In(phase)) => {
+                Some(Ok(Phase::Ahead)) => Ok(false),
+                Some(Ok(phase)) => {
                     self.format = self.view.snapshot().format.clone();
                     self.phase = phase;
                     Ok(true)
                 }
-                Some(Begun::Uncertain) => Err(UNCERTAIN),
                 // The history begins above the version by now.
-                Some(Begun::Before(watch)) => {
+                Some(Err(watch)) => {
                     let events = match watch.catch_up() {
                         Some(until) => {
                             OlderEvents::start(&self.proxy, &self.request, self.read.media_type, &self.view, until)
@@ -315,6 +306,7 @@ impl CachedWatch {
                     Ok(true)
                 }
             },
+            Phase::Uncertain => Err(UNCERTAIN),
             Phase::Older { watch, .. } if watch.is_catching_up() => self.follow_older().await.map(|()| true),
             Phase::View(watch) | Phase::Older { watch, .. } => {
                 let selector =

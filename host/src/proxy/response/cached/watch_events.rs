@@ -74,7 +74,7 @@ impl CachedWatch {
                 Some(version) => self.send_bookmark(version, false),
                 None => Ok(()),
             },
-            Phase::NotOlderThan(_) | Phase::Ahead => Ok(()),
+            Phase::NotOlderThan(_) | Phase::Ahead | Phase::Uncertain => Ok(()),
         }
     }
 

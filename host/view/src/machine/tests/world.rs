@@ -7,6 +7,7 @@ use crate::machine::{Begin, CatchUp, CatchUpError, Changed, Event, Frame, Object
 use rpds::RedBlackTreeMapSync;
 use weir_store::StoreKey;
 
+use super::act::{Act, Rule};
 use super::objects::{Label, Obj, Out, is_selected, name, outcome};
 use super::{CLIENTS, EVENTS};
 
@@ -49,45 +50,6 @@ pub(super) struct Client {
     /// What was sent again had a lower version than it held already.
     fell_back: bool,
 }
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Act {
-    Write(u64, u64),
-    Delete(u64),
-    Tick,
-    Follow,
-    Jump,
-    Flip,
-    Refilter,
-    Stamp,
-    Evict,
-    Crash(u64),
-    Fail(u64),
-    Recover,
-    List(usize),
-    ListView(usize),
-    Watch(usize),
-    WatchOld(usize, u64),
-    Deliver(usize),
-    Cut(usize),
-}
-
-/// A rule of how views are to be kept. Without any of them some client holds what it must not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
-    /// The read for a stamp begins after the view has taken the change.
-    StampAfter,
-    /// A view takes a change before the first outcome that was made with it.
-    MarkFirst,
-    /// A start is a change.
-    Start,
-    /// A watch waits until its view has taken what was in force when it arrived, or nothing is known of its client.
-    InStep,
-    /// A list of the store begins a new history.
-    NewHistory,
-}
-
-pub(super) const RULES: [Rule; 5] = [Rule::StampAfter, Rule::MarkFirst, Rule::Start, Rule::InStep, Rule::NewHistory];
 
 pub(super) struct World {
     /// The rule that does not hold.
