@@ -100,9 +100,14 @@ pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
 }
 
 impl World<'_> {
+    /// A page of `deploy/`, for the administrator of this cluster.
+    fn page(&self, file: &str) -> Guide {
+        Guide::of(file, &self.cloud.file("admin.kubeconfig"))
+    }
+
     /// The page that installs Weir, with the names of this cluster.
     fn readme(&self) -> Guide {
-        Guide::of("README.md", &self.cloud.file("admin.kubeconfig"))
+        self.page("README.md")
             .replacing("https://10.0.0.1:6443", &format!("https://{SERVER_NAME}:6443"))
             .replacing("APISERVER", SERVER_NAME)
             .replacing("registry.example/weir", "weir")

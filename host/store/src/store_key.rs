@@ -3,6 +3,8 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
+use weir_document::Document;
+
 use super::change::ObjectKey;
 
 /// The namespace and name of an object as one string, `namespace\0name`. Sorts by namespace, then by name.
@@ -14,6 +16,18 @@ impl StoreKey {
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self(joined(namespace, name).into())
+    }
+
+    /// The key of an object; `None` if it has no name.
+    ///
+    /// # Errors
+    /// The object is malformed.
+    pub fn of(object: &Document) -> Result<Option<Self>, weir_document::Error> {
+        let name = object.name()?;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Self::new(object.namespace()?.as_deref().unwrap_or_default(), &name)))
     }
 
     /// The namespace; empty for a cluster-scoped object.

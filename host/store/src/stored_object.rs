@@ -36,12 +36,7 @@ pub(super) enum InvalidObject {
 /// Reads the key of a JSON object that names its type, and reduces the object.
 pub(super) fn read_object(bytes: &Bytes, metadata_only: bool) -> Result<(StoreKey, Arc<CachedObject>), InvalidObject> {
     let document = Document::json(bytes.clone());
-    let name = document.name()?;
-    if name.is_empty() {
-        return Err(InvalidObject::Nameless);
-    }
-    let key = StoreKey::new(document.namespace()?.as_deref().unwrap_or_default(), &name);
-    drop(name);
+    let key = StoreKey::of(&document)?.ok_or(InvalidObject::Nameless)?;
     let own = reduced(document, metadata_only)?;
     Ok((key, Arc::new(CachedObject::new(Document::json(own)))))
 }

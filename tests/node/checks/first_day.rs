@@ -7,7 +7,7 @@ use crate::kubectl::holds;
 use crate::outage::Link;
 
 pub(super) fn page(world: &World<'_>) -> Guide {
-    Guide::of("first-day.md", &world.cloud.file("admin.kubeconfig"))
+    world.page("first-day.md")
 }
 
 /// Follows the page on the static pod that runs, and another version of it.

@@ -51,7 +51,8 @@ pub(super) fn replaced_by_the_next_version(world: &World<'_>) {
 
 /// The page, whose next version is the last one here: upgrades and roll-backs are the same commands.
 pub(super) fn page(world: &World<'_>) -> Guide {
-    Guide::of("upgrade.md", &world.cloud.file("admin.kubeconfig"))
+    world
+        .page("upgrade.md")
         .replacing("registry.example/weir:0.2.0", OTHER)
         .replacing("image.tag=0.2.0", "image.tag=previous")
         .replacing("https://10.0.0.1:6443", &format!("https://{SERVER_NAME}:6443"))

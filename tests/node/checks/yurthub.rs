@@ -30,7 +30,8 @@ pub(super) fn run(world: &World<'_>, runner: &mut Runner) {
 }
 
 fn page(world: &World<'_>) -> Guide {
-    Guide::of("from-yurthub.md", &world.cloud.file("admin.kubeconfig"))
+    world
+        .page("from-yurthub.md")
         .replacing("https://10.0.0.1:6443", &format!("https://{SERVER_NAME}:6443"))
         .replacing("registry.example/weir", "weir")
 }

@@ -107,11 +107,7 @@ pub(super) fn object(format: &ObjectFormat, content: ObjectContent, bytes: &Byte
 }
 
 pub(super) fn key(document: &Document) -> Result<StoreKey, DecodeError> {
-    let name = document.name()?;
-    if name.is_empty() {
-        return Err(DecodeError::Nameless);
-    }
-    Ok(StoreKey::new(document.namespace()?.as_deref().unwrap_or_default(), &name))
+    StoreKey::of(document)?.ok_or(DecodeError::Nameless)
 }
 
 pub(super) fn version(document: &Document) -> Result<u64, DecodeError> {

@@ -1,10 +1,9 @@
 //! A watch from a version that is older than the view's history: the API server knows what happened until the history
-//! begins. Its events pass the chain that the view has taken, and nothing is known of what the client holds: what is not shown
-//! is deleted, and where the state that the client would have to delete is not known, it lists again.
+//! begins. Its events pass the chain that the view has taken, and nothing is known of what the client holds: where the state is not
+//! known that it would have to delete, it lists again. An object that came and is hidden is left to the present state that follows.
 
 use bytes::Bytes;
 use http::header;
-use weir_document::Document;
 use weir_document::json::EventType;
 use weir_kube::{Encoding, MediaType};
 use weir_runtime::{ChainVersion, Outcome};
@@ -191,11 +190,8 @@ async fn outcomes(filtering: &Filtering, events: &[WatchEvent]) -> Vec<Outcome> 
 
 /// Whether the view has an object of the name, shown or not.
 fn exists(event: &WatchEvent, view: &View) -> bool {
-    let key = |document: &Document| {
-        let name = document.name().ok()?;
-        Some(StoreKey::new(document.namespace().ok()?.as_deref().unwrap_or_default(), &name))
-    };
-    event.document().and_then(key).is_some_and(|key| view.snapshot().objects.contains_key(&key))
+    let key = event.document().and_then(|document| StoreKey::of(document).ok().flatten());
+    key.is_some_and(|key| view.snapshot().objects.contains_key(&key))
 }
 
 fn version(event: &WatchEvent) -> Option<u64> {
