@@ -109,6 +109,19 @@ fn clients_hold_what_the_chain_makes_whatever_happens() {
     }
 }
 
+/// A client that was cut off amid the difference of a change continues from before a hidden object that it holds. It is cut off again
+/// amid the events of the API server, above the stamp.
+#[test]
+fn what_a_client_held_before_a_catch_up_that_was_cut_off_is_deleted() {
+    use Act::{Cut, Deliver, Evict, Flip, Follow, List, Refilter, Stamp, Watch, Write};
+    let before = [Write(0, 0), Write(1, 0), Follow, Follow, List(0), Watch(0), Flip, Refilter, Deliver(0), Cut(0)];
+    let after = [Stamp, Write(2, 0), Write(2, 2), Follow, Follow, Evict, Watch(0)];
+    for delivered in 0..6 {
+        let acts = [&before[..], &after, &vec![Deliver(0); delivered], &[Cut(0)]].concat();
+        assert_eq!(run(&acts, None), Ok(()), "{delivered} events of the last watch");
+    }
+}
+
 #[test]
 fn each_rule_is_needed() {
     for rule in RULES {

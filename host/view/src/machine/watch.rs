@@ -75,8 +75,7 @@ enum NextPhase {
 pub struct CatchUp {
     /// The version at which it begins.
     pub to: u64,
-    /// Whether the client may hold something else than the view has shown, of a later version, too. The present state of the
-    /// version follows the events: what they hide it may hold.
+    /// Whether the client may hold something else than the view has shown, of a later version, too.
     pub is_repeated: bool,
     position: u64,
 }
@@ -159,11 +158,10 @@ impl<O: Object> ViewWatch<O> {
         last: u64,
         selector: &impl Selector<O>,
     ) -> Result<(), CatchUpError> {
-        let Phase::CatchUp(CatchUp { to, position, is_repeated }) = self.phase else { return Ok(()) };
+        let Phase::CatchUp(CatchUp { to, position, .. }) = self.phase else { return Ok(()) };
         if core.history().start() > position || core.start() > to {
             return Err(CatchUpError::Evicted);
         }
-        let last = if is_repeated { last.max(to) } else { last };
         *self = Self::in_history(core, to, last, selector).ok_or(CatchUpError::Uncertain)?;
         Ok(())
     }

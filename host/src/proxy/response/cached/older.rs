@@ -1,6 +1,7 @@
 //! A watch from a version that is older than the view's history: the API server knows what happened until the history
-//! begins. Its events pass the chain that the view has taken, and nothing is known of what the client holds: where the state is not
-//! known that it would have to delete, it lists again. An object that came and is hidden is left to the present state that follows.
+//! begins. Its events pass the chain that the view has taken, and nothing is known of what the client holds: what is not shown
+//! is deleted, and where the state that the client would have to delete is not known, it lists again. A client above the stamp
+//! holds nothing that the chain hides.
 
 use bytes::Bytes;
 use http::header;
@@ -107,7 +108,7 @@ impl OlderEvents {
     /// Waits for bytes, and returns the events that are complete. Cancel-safe while it waits.
     ///
     /// # Errors
-    /// The API server's events are malformed, or there is no outcome of one.
+    /// The API server's events are malformed, there is no outcome of one, or the client has to list again.
     pub(super) async fn next(
         &mut self,
         proxy: &Proxy,
@@ -154,17 +155,17 @@ impl OlderEvents {
         let (event_type, bytes) = match (event.event_type, outcome) {
             // The view sends the client's position.
             (EventType::Bookmark, _) => return Ok(None),
-            // A client that holds it, in this or a later state, gets the present state after the last of these events.
-            (EventType::Added, Outcome::Hidden) => return Ok(None),
+            // Above the stamp a client holds nothing that the chain hides.
+            (EventType::Added, Outcome::Hidden) if !self.until.is_repeated => return Ok(None),
+            // It has had no other state.
+            (EventType::Added, Outcome::Hidden) if present(event, view) == version(event) => (EventType::Deleted, None),
             // Its deletion would have to carry the state that the client was shown last, which is not known: kube-proxy removes the
             // ports that a deletion names.
-            (EventType::Modified, Outcome::Hidden) => {
-                return Err(StatusError::Expired(
-                    "a filter hides an object that the client may hold in an earlier state",
-                ));
+            (EventType::Added | EventType::Modified, Outcome::Hidden) => {
+                return Err(StatusError::Expired("a filter hides an object that the client may hold in another state"));
             }
             // Nor is it where the object was created again, or came back to the client's selector.
-            (EventType::Deleted, _) if self.until.is_repeated && exists(event, view) => {
+            (EventType::Deleted, _) if self.until.is_repeated && present(event, view).is_some() => {
                 return Err(StatusError::Expired("the client may hold an object that was deleted and created again"));
             }
             (EventType::Deleted, Outcome::Failed(_)) | (_, Outcome::Hidden) => (EventType::Deleted, None),
@@ -188,10 +189,10 @@ async fn outcomes(filtering: &Filtering, events: &[WatchEvent]) -> Vec<Outcome> 
     events.iter().map(outcome).collect()
 }
 
-/// Whether the view has an object of the name, shown or not.
-fn exists(event: &WatchEvent, view: &View) -> bool {
-    let key = event.document().and_then(|document| StoreKey::of(document).ok().flatten());
-    key.is_some_and(|key| view.snapshot().objects.contains_key(&key))
+/// The version of the object of that name that the view has, shown or not.
+fn present(event: &WatchEvent, view: &View) -> Option<u64> {
+    let key = StoreKey::of(event.document()?).ok().flatten()?;
+    view.snapshot().objects.get(&key).map(|object| object.source.version)
 }
 
 fn version(event: &WatchEvent) -> Option<u64> {

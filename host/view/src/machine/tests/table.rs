@@ -89,8 +89,7 @@ fn below_the_history_the_events_of_the_api_server_come_between() {
     );
     assert!(watch.is_catching_up() && watch.catch_up().is_some_and(|catch_up| catch_up.to == 5));
     assert_eq!(watch.caught_up(&view, 4, &ALL), Ok(()));
-    let state = ["DELETED 4 at 5", "DELETED 8 at 5", "BOOKMARK 5", "ADDED 6", "MODIFIED 7", "BOOKMARK 9"];
-    assert_eq!(sent(&mut watch, &view, 4), state, "what they hide, the client may hold");
+    assert_eq!(sent(&mut watch, &view, 4), ["ADDED 6", "MODIFIED 7", "ADDED 8", "DELETED 8 at 9"]);
     let mut late = after(&view, 4, 3);
     assert!(late.is_catching_up(), "the client lacks nothing that has no version");
     let objects = view.objects().clone();

@@ -376,8 +376,13 @@ impl World {
         Some(Some(match out {
             // What the client holds of it is not known, and a deletion carries that.
             Out::Hidden if is_modified => return None,
-            // If the client holds it, the present state that follows deletes it.
-            Out::Hidden => return Some(None),
+            // Above the stamp a client holds nothing that the chain hides.
+            Out::Hidden if !is_repeated => return Some(None),
+            // It has had no other state.
+            Out::Hidden if self.view.objects().get(&name(key)).is_some_and(|now| now.version == version) => {
+                self.deleted(key, object(content, out), version)
+            }
+            Out::Hidden => return None,
             _ => Frame::Modified { object: object(content, out), is_again: false, event: Some(self.event(key)) },
         }))
     }
