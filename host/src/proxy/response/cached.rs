@@ -69,7 +69,7 @@ impl CachedRead {
         selector: RequestSelector,
         online: bool,
     ) -> Option<Self> {
-        let resource = request.resource().filter(|resource| resource.subresource.is_none())?;
+        let resource = request.resource()?;
         if matches!(media_type.transform, Transform::Table(..)) {
             if online {
                 return None;

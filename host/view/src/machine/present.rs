@@ -85,10 +85,12 @@ impl<O: Object> PresentState<O> {
         }
         let objects = core.objects().clone();
         let state = Self { from, objects, touched, part: Part::Unchanged(None), has_sent: false, end };
-        let is_uncertain = state
-            .touched
-            .iter()
-            .any(|(key, object)| object.has_other && state.is_deleted(state.objects.get(key), Some(object), selector));
+        let is_uncertain = state.touched.iter().filter(|(_, object)| object.has_other).any(|(key, object)| {
+            let now = state.objects.get(key);
+            let is_selected = now.is_some_and(|now| selector.matches(now));
+            let is_kept = is_selected && now.is_some_and(|now| now.is_shown() || now.has_failed());
+            !is_kept && state.to_delete(now, Some(object), is_selected).is_some()
+        });
         (!is_uncertain).then_some(state)
     }
 
@@ -113,10 +115,9 @@ impl<O: Object> PresentState<O> {
                 self.has_sent |= !frames.is_empty();
             }
             Part::Deleted => {
-                let gone = self.touched.iter().filter(|(key, object)| {
-                    !self.objects.contains_key(*key) && self.is_deleted(None, Some(object), selector)
-                });
-                frames.extend(gone.map(|(_, object)| self.deleted(&object.held)));
+                let gone = self.touched.iter().filter(|(key, _)| !self.objects.contains_key(*key));
+                let gone = gone.filter_map(|(_, object)| self.to_delete(None, Some(object), false));
+                frames.extend(gone.map(|held| self.deleted(held)));
                 if self.has_sent || !frames.is_empty() {
                     frames.push(Frame::Bookmark(self.from));
                 }
@@ -156,19 +157,21 @@ impl<O: Object> PresentState<O> {
         if is_selected && object.is_shown() {
             return is_unchanged.then(|| Frame::Modified { object, is_again: true, event: None });
         }
-        let held = touched.map_or(&object, |touched| &touched.held);
-        self.is_deleted(Some(&object), touched, selector).then(|| self.deleted(held))
+        self.to_delete(Some(&object), touched, is_selected).map(|held| self.deleted(held))
     }
 
-    /// Whether an object is one that the client may hold and is not to hold any more, and nothing that follows says so. `object`: as
-    /// it is now.
-    fn is_deleted(&self, object: Option<&Arc<O>>, touched: Option<&Touched<O>>, selector: &impl Selector<O>) -> bool {
-        let is_selected = object.is_some_and(|object| selector.matches(object));
-        let is_shown = object.is_some_and(|object| object.is_shown() || object.has_failed());
+    /// The state that is deleted of an object that is not shown: what the client may hold, if nothing that follows says what has become
+    /// of it. `now`: as it is, and whether that is selected.
+    fn to_delete<'a>(
+        &self,
+        now: Option<&'a Arc<O>>,
+        touched: Option<&'a Touched<O>>,
+        is_selected: bool,
+    ) -> Option<&'a Arc<O>> {
+        let held = touched.map(|touched| &touched.held).or(now)?;
         let may_be_held = is_selected || touched.is_some_and(|touched| touched.is_selected);
-        let Some(held) = touched.map(|touched| &touched.held).or(object) else { return false };
         let is_brought = self.is_brought(held, touched.is_some_and(|touched| touched.is_added));
-        may_be_held && !(is_selected && is_shown) && !is_brought
+        (may_be_held && !is_brought).then_some(held)
     }
 
     /// Whether a catch-up, or what follows it, brings what has become of an object: it has changed since the client's version.
