@@ -5,6 +5,7 @@
 //! acts, and runs again from its seed.
 
 mod act;
+mod client;
 pub(crate) mod objects;
 mod table;
 mod world;

@@ -8,6 +8,7 @@ use rpds::RedBlackTreeMapSync;
 use weir_store::StoreKey;
 
 use super::act::{Act, Rule};
+use super::client::{Client, Stream};
 use super::objects::{Label, Obj, Out, is_selected, name, outcome};
 use super::{CLIENTS, EVENTS};
 
@@ -18,37 +19,6 @@ pub(super) struct Logged {
     key: u64,
     /// `None`: it was deleted.
     content: Option<u64>,
-}
-
-#[derive(Debug)]
-pub(super) struct Stream {
-    watch: ViewWatch<Obj>,
-    /// What is on its way to the client.
-    frames: VecDeque<Frame<Obj>>,
-    /// How far the events of the API server were sent, while they come from there.
-    caught: u64,
-    /// The newest version that the stream has given.
-    highest: u64,
-    /// The number of the chain that was in force when the request arrived.
-    began: u64,
-    /// The version of the request, while the view has not reached it.
-    waits: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Client {
-    selects: bool,
-    held: BTreeMap<u64, (u64, Out)>,
-    /// What it has made of the objects, by key and content, as kube-proxy opens the ports of a Service. It undoes what a deletion
-    /// carries, and nothing else.
-    rules: BTreeSet<(u64, Option<u64>)>,
-    version: Option<u64>,
-    /// All versions that it was given of what it holds.
-    given: Vec<u64>,
-    stream: Option<Stream>,
-    lists: usize,
-    /// What was sent again had a lower version than it held already.
-    fell_back: bool,
 }
 
 pub(super) struct World {
