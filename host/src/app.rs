@@ -199,12 +199,10 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         served.clone(),
         &tasks,
     );
-    if let Some(views) = &views {
-        tasks.spawn_until_stop(views.clone().follow_history(check.findings.subscribe()));
-    }
+    tasks.spawn_until_stop(views.clone().follow_history(check.findings.subscribe()));
     let caches = Caches {
         upstream: Some(upstream.clone()),
-        views: views.clone(),
+        views: Some(views.clone()),
         local_status: local_status.clone(),
         metrics: metrics.caches,
     };

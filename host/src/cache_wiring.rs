@@ -62,7 +62,7 @@ pub(crate) fn resource_stores(
     ResourceStores::new(stores, tasks.clone())
 }
 
-/// Sets up the shared watch caches; `None` if no resource is cached.
+/// Sets up the watch caches. If no resource is cached, they are for filtered watches alone.
 pub(crate) fn open_views(
     config: &ServeConfig,
     stores: ResourceStores,
@@ -70,16 +70,13 @@ pub(crate) fn open_views(
     (metrics, ledger): (Arc<CacheMetrics>, Ledger),
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
-) -> Option<Arc<Views>> {
-    if config.cache_resources.is_off() {
-        return None;
-    }
+) -> Arc<Views> {
     let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
     let secrets_for = config.cache_secrets_for.clone();
     let views_config = ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory, ledger };
     let views = Views::new(views_config, served, tasks.clone());
     tasks.spawn_until_stop(views.clone().close_idle());
-    Some(views)
+    views
 }
 
 /// Sets up the local status; `None` if it is off, or if nothing is cached that it could change.

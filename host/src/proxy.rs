@@ -116,8 +116,8 @@ pub struct ProxyParts {
     pub(crate) outage: Arc<Outage>,
     /// The filter set in force.
     pub serving: ServingReceiver,
-    /// `None`: every read goes upstream.
-    pub views: Option<Arc<Views>>,
+    /// If none of them are shared, only filtered watches are served from one.
+    pub views: Arc<Views>,
     /// `None`: nothing stands in for the API server's objects.
     pub local_status: Option<Arc<LocalStatus>>,
     /// Counts requests.
@@ -136,8 +136,10 @@ pub struct ProxyParts {
 pub struct Proxy {
     upstream: Arc<Upstream>,
     access: Arc<Access>,
-    /// None: every read goes upstream.
+    /// Those that clients share. `None`: there are none.
     views: Option<Arc<Views>>,
+    /// All, also those for one client alone.
+    all_views: Arc<Views>,
     local_status: Option<Arc<LocalStatus>>,
     /// Responses for the time without an API server.
     answers: AnswerMemory,
@@ -178,7 +180,7 @@ impl Proxy {
             upstream,
             outage,
             serving,
-            views,
+            views: all_views,
             local_status,
             metrics,
             clients,
@@ -187,8 +189,9 @@ impl Proxy {
             ledger,
         } = parts;
         let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
+        let views = Some(all_views.clone()).filter(|views| views.are_shared());
         let disk = views.as_ref().and_then(|views| views.disk());
-        let chain_stamps = views.as_ref().map(|views| views.chain_stamps().clone()).unwrap_or_default();
+        let chain_stamps = all_views.chain_stamps().clone();
         let lists = Arc::new(ListMemory::default());
         tasks.spawn_until_stop(lists.clone().expire());
         let (memory_budget, unread) = (Arc::new(MemoryBudget::new(config.response_memory)), UnreadAnswers::new());
@@ -213,6 +216,7 @@ impl Proxy {
             access,
             upstream,
             views,
+            all_views,
             local_status,
             answers: AnswerMemory::new(disk, ledger.clone()),
             ledger,
@@ -281,9 +285,7 @@ impl Proxy {
         if is_degraded {
             self.chain_stamps.degrade(filtering.version(), resource, version);
         }
-        if let Some(views) = &self.views {
-            let shown_by = (!is_degraded).then(|| filtering.of_views());
-            views.end_stream(&read.component, resource, version, shown_by);
-        }
+        let shown_by = (!is_degraded).then(|| filtering.of_views());
+        self.all_views.end_stream(&read.component, resource, version, shown_by);
     }
 }

@@ -198,7 +198,7 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
         .start()
         .await
         .unwrap();
-    // Views would serve them.
+    // Shared views would serve those of Nodes.
     let weir = Setup::new(server.url())
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
@@ -211,8 +211,10 @@ async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
     let clients: Vec<_> = (0..50).map(|_| Client::new(weir.url(), "kube-proxy")).collect();
     let mut open = Vec::new();
     for n in 0..2000 {
+        // Filtered Tables, and what no filter matches.
         let path = if n % 2 == 0 { "/api/v1/services?watch=true" } else { "/api/v1/nodes?watch=true" };
-        open.push(clients[n % clients.len()].watch(path).await);
+        let client = clients[n % clients.len()].clone();
+        open.push(client.with("accept", "application/json;as=Table;v=v1;g=meta.k8s.io").watch(path).await);
     }
     let mut watches = server.open_watches();
     let all = watches.wait_for(|open| *open >= 2000);

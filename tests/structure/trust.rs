@@ -14,7 +14,6 @@ const PLACES: &[Place] = &[
             "src/cli/admin_port.rs",
             "access/src/caller.rs",
             "wire/src/headers.rs",
-            "upstream/src/daemon_client.rs",
         ],
     ),
     ("\"authorization\"", &[]),
@@ -38,6 +37,7 @@ const PLACES: &[Place] = &[
     ("issued_claims", &["access/src/caller.rs", "access/src/acceptance.rs"]),
     // Only a reviewed request opens a view.
     ("Permit::reviewed", &["access/src/permits.rs"]),
+    ("Permit::own", &["access/src/permits.rs"]),
 ];
 
 #[test]

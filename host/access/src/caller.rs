@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
@@ -101,8 +101,8 @@ impl Caller {
     }
 
     /// Returns the caller that delegated a credential.
-    pub(crate) fn of_delegated(authorization: HeaderValue) -> Self {
-        Self::of(Identity::Client, &HeaderMap::from_iter([(header::AUTHORIZATION, authorization)]))
+    pub(crate) fn of_delegated(credential: &HeaderMap) -> Self {
+        Self::of(Identity::Client, credential)
     }
 
     /// The credential that its requests have upstream.
@@ -170,9 +170,10 @@ impl Caller {
     }
 
     /// The credential to delegate to reflectors of this client. `None` if it sends none in this header, or impersonates somebody.
-    pub fn authorization(&self) -> Option<&HeaderValue> {
+    pub fn authorization(&self) -> Option<HeaderMap> {
         let is_own = self.0.identity == Identity::Client && !self.0.impersonates;
-        self.0.headers.get(header::AUTHORIZATION).filter(|_| is_own && self.0.token.is_some())
+        let own = self.0.headers.get(header::AUTHORIZATION).filter(|_| is_own && self.0.token.is_some())?;
+        Some(HeaderMap::from_iter([(header::AUTHORIZATION, own.clone())]))
     }
 
     /// Whether it is a component of the node: by the node credential, the certificate of a node, or a service account that
@@ -296,6 +297,22 @@ pub(crate) fn hash_of(kind: &str, parts: &[&str]) -> String {
     hash_text(hash)
 }
 
+/// A hash of headers, names and values.
+pub(crate) fn hash_of_headers(headers: &HeaderMap) -> Arc<str> {
+    let mut hash = Sha256::new_with_prefix(b"headers");
+    hash_headers(&mut hash, headers.iter().collect());
+    hash_text(hash).into()
+}
+
+fn hash_headers(hash: &mut Sha256, mut headers: Vec<(&HeaderName, &HeaderValue)>) {
+    // Stable: the order of a header's values is kept.
+    headers.sort_by_key(|(name, _)| name.as_str());
+    for (name, value) in headers {
+        hash_part(hash, name.as_str().as_bytes());
+        hash_part(hash, value.as_bytes());
+    }
+}
+
 /// Hashes everything that identifies the user of a request: its token as the API server reads it, however it is spelt, and the
 /// user that it impersonates.
 fn hash_user(hash: &mut Sha256, identity: Identity, token: Option<&[u8]>, headers: &HeaderMap) {
@@ -306,13 +323,7 @@ fn hash_user(hash: &mut Sha256, identity: Identity, token: Option<&[u8]>, header
         Identity::Node | Identity::Daemon => false,
         Identity::Impersonated | Identity::Client => name.starts_with("impersonate-"),
     };
-    let mut identifying: Vec<_> = headers.iter().filter(|(name, _)| is_part(name.as_str())).collect();
-    // Stable: the order of a header's values is kept.
-    identifying.sort_by_key(|(name, _)| name.as_str());
-    for (name, value) in identifying {
-        hash_part(hash, name.as_str().as_bytes());
-        hash_part(hash, value.as_bytes());
-    }
+    hash_headers(hash, headers.iter().filter(|(name, _)| is_part(name.as_str())).collect());
 }
 
 /// The claims of a JSON Web Token. They are not verified.

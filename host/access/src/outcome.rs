@@ -61,13 +61,13 @@ impl Access {
 
     /// Notes one of them.
     async fn note_refusal(&self, refusal: Refusal) {
-        let Refusal { authorization, path, status } = refusal;
+        let Refusal { credential, path, status } = refusal;
         let Ok(request) = RequestInfo::parse(&Method::GET, &Uri::from(path)) else { return };
         let (Some(views), Some(resource)) = (&self.views, request.resource()) else { return };
         if !self.is_answered_by_server(&request) && !views.is_found_local(resource).await {
             return;
         }
-        let caller = Caller::of_delegated(authorization);
+        let caller = Caller::of_delegated(&credential);
         if status == StatusCode::UNAUTHORIZED {
             return self.revoke(&caller).await;
         }

@@ -1,12 +1,15 @@
-//! The only place that makes a [`Permit`]: after the review of the request that it is made of.
+//! The only place that makes a [`Permit`]: after the review of the request that it is made of, or for a store that is read with its
+//! client's own credential.
 
-use weir_kube::{RequestInfo, RequestKind, Verb};
+use http::HeaderMap;
+use weir_kube::{Encoding, RequestInfo, RequestKind, Verb};
 use weir_store::StoreReader;
 
 use crate::Access;
-use crate::caller::Caller;
+use crate::caller::{Caller, hash_of_headers};
 use crate::error::AccessError;
 use weir_view::Permit;
+use weir_wire::headers::own_headers;
 
 impl Access {
     /// Reviews a read that a view may serve. `None`: no view serves it to this client, and the API server must answer. A client
@@ -37,6 +40,25 @@ impl Access {
             return Ok(None);
         }
         Ok(Permit::reviewed(reader, request))
+    }
+
+    /// The permit of a watch of a private store, and the headers with which its client delegates its credential to that store. All
+    /// of them are in the name of the store.
+    pub async fn own(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        request: &RequestInfo,
+        encoding: Encoding,
+    ) -> Option<(Permit, HeaderMap)> {
+        // It names whose share the store counts in, and what is open in the store is not for a token that was refused since.
+        if !self.authenticate(caller).await {
+            return None;
+        }
+        let credential = own_headers(headers, caller.identity());
+        let of_identity = StoreReader::of(caller.identity(), caller.headers());
+        let reader = of_identity.unwrap_or_else(|| StoreReader::Client(hash_of_headers(&credential)));
+        Some((Permit::own(reader, request, encoding)?, credential))
     }
 
     /// Whether a caller may read what it asks for. A list is followed by a watch: both are reviewed at once, so that a client

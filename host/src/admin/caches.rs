@@ -21,7 +21,7 @@ use weir_view::{CacheMetrics, CacheStatus, View, Views};
 pub struct Caches {
     /// Knows since when no API server is reachable; `None` in tests.
     pub upstream: Option<Arc<Upstream>>,
-    /// `None` if no resource is cached.
+    /// `None` in tests.
     pub views: Option<Arc<Views>>,
     /// `None` if it is off.
     pub local_status: Option<Arc<LocalStatus>>,

@@ -28,7 +28,7 @@ impl NodePods {
         match reader {
             StoreReader::Node => true,
             StoreReader::User(user) => node_of_user(&user.user, &user.groups) == Some(&self.node),
-            StoreReader::Daemon | StoreReader::Client(_) => false,
+            StoreReader::Daemon | StoreReader::Client(_) | StoreReader::Private(_) => false,
         }
     }
 
@@ -40,6 +40,7 @@ impl NodePods {
             path: "/api/v1/pods".to_owned(),
             field_selector: format!("spec.nodeName={}", self.node),
             label_selector: String::new(),
+            parameters: String::new(),
             content: ObjectContent::Complete,
         };
         self.stores.open(reader, &collection)
@@ -87,7 +88,8 @@ impl NodePods {
         let mut stores = self.stores.all();
         stores.retain(|store| {
             let Collection { resource, content, .. } = store.collection();
-            is_wanted((&resource.resource, &resource.group)) && *content != ObjectContent::Metadata
+            let is_private = matches!(store.reader(), StoreReader::Private(_));
+            is_wanted((&resource.resource, &resource.group)) && *content != ObjectContent::Metadata && !is_private
         });
         stores
     }

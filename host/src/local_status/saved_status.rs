@@ -81,7 +81,7 @@ impl SavedReader {
         match reader {
             StoreReader::Node => Some(Self::Node),
             StoreReader::User(user) => Some(Self::User { user: user.user.clone(), groups: user.groups.clone() }),
-            StoreReader::Daemon | StoreReader::Client(_) => None,
+            StoreReader::Daemon | StoreReader::Client(_) | StoreReader::Private(_) => None,
         }
     }
 

@@ -58,6 +58,9 @@ pub(super) enum StatusError {
     /// 429: what the request makes Weir hold would exceed a share.
     #[error("{0}")]
     OverShare(OverShare),
+    /// 429 with Retry-After: there is no room for a watch that filters match, which is never sent without them.
+    #[error("there is no room for another watch with filters: {0}")]
+    NoRoom(String),
     /// 403: a write would store the edits of a filter in the cluster.
     #[error(
         "{resource} {name:?} is forbidden: filter {filter:?} {} this client, and a replacement would write that to the cluster; use server-side apply or a strategic merge patch",
@@ -203,7 +206,9 @@ impl StatusError {
             }
             Self::Head(error) => error.code(),
             Self::Handshake(error) => error.code(),
-            Self::TooManyRequests(_) | Self::OverShare(_) | Self::Stopping => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests(_) | Self::OverShare(_) | Self::NoRoom(_) | Self::Stopping => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
             Self::NotAPeer | Self::NotShared | Self::NotRelayed | Self::WriteBack { .. } => StatusCode::FORBIDDEN,
@@ -286,6 +291,7 @@ impl StatusError {
             | Self::Stopping
             | Self::TooManyRequests(_)
             | Self::OverShare(_)
+            | Self::NoRoom(_)
             | Self::TooLargeVersion { .. } => Some(1),
             _ => None,
         }

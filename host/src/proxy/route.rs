@@ -56,15 +56,6 @@ impl Filtering {
         self.chain.as_ref().map_or(ChainVersion::UNFILTERED, |_| self.version)
     }
 
-    /// Whether these are the same filters, whatever they look up.
-    pub(in crate::proxy) fn are_those(&self, chain: Option<&Chain>) -> bool {
-        match (&self.chain, chain) {
-            (Some(one), Some(other)) => one.same_filters(other),
-            (None, None) => true,
-            _ => false,
-        }
-    }
-
     /// One outcome for each object.
     pub(in crate::proxy) async fn run(&self, documents: Vec<Document>) -> Vec<Outcome> {
         let Some(chain) = &self.chain else { return vec![Outcome::Unchanged; documents.len()] };

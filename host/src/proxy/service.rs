@@ -242,7 +242,19 @@ impl Proxy {
         started: Instant,
     ) -> Option<Arc<CacheableRequest>> {
         let (views, resource) = (self.views.as_ref()?, parsed.resource()?);
-        let cacheable = || CacheableRequest {
+        let cacheable = || Self::cacheable_request(request, parsed, component, caller, peer, started);
+        (*request.method() == Method::GET && views.serve(component, resource)).then(cacheable)
+    }
+
+    fn cacheable_request<B>(
+        request: &http::Request<B>,
+        parsed: &RequestInfo,
+        component: &str,
+        caller: &Caller,
+        peer: &Peer,
+        started: Instant,
+    ) -> Arc<CacheableRequest> {
+        Arc::new(CacheableRequest {
             headers: request.headers().clone(),
             parsed: parsed.clone(),
             component: component.to_owned(),
@@ -250,8 +262,7 @@ impl Proxy {
             client: peer.address.ip(),
             started,
             close: peer.connection.close().clone(),
-        };
-        (*request.method() == Method::GET && views.serve(component, resource)).then(|| Arc::new(cacheable()))
+        })
     }
 
     /// Responds with what an API server sends, filtered where a chain matches.
@@ -264,12 +275,19 @@ impl Proxy {
         remembered: Option<&RememberedRead>,
     ) -> Response<ResponseBody> {
         let RequestContext { parsed, upgrade, component, caller, route } = context;
+        let is_watch = parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch);
+        let watched = is_watch.then(|| Self::cacheable_request(&request, &parsed, &component, &caller, &peer, started));
         match route {
             Route::Forward => {
                 let read = self.read_to_filter(&request, &parsed, &component, &caller, &peer);
                 // A client that continues may hold what filters have made that are no longer there.
-                if let Some(read) = read.as_ref().filter(|read| self.continues_filtered(read)) {
-                    return self.respond_to_read(read.clone(), started, None).await;
+                if let Some((read, watched)) = read.as_ref().zip(watched.as_ref())
+                    && self.continues_filtered(read).await
+                {
+                    let continued = cached::private::continued(self, read, watched).await;
+                    if let Some(response) = continued {
+                        return Meter::new(self.metrics.clone(), handler_of(Verb::Watch), started).attach(response);
+                    }
                 }
                 let asks_token = self.views.is_some() && token_request::is_token_request(&request, &parsed);
                 let forward = ForwardRequest { request, upgrade, parsed, caller, component: &component, peer: &peer };
@@ -281,7 +299,7 @@ impl Proxy {
                     // A filter has begun to match: nothing of after that leaves unfiltered.
                     Some(mut read) if response.status().is_success() => {
                         read.take_filters(self);
-                        self.respond_to_read(read, started, None).await
+                        self.respond_to_read(read, started, (None, watched.as_ref())).await
                     }
                     _ => response,
                 }
@@ -311,7 +329,7 @@ impl Proxy {
                     Some(RememberedRead::Object(object)) => object.kept(),
                     Some(RememberedRead::Discovery(_)) | None => None,
                 };
-                self.respond_to_read(read, started, object).await
+                self.respond_to_read(read, started, (object, watched.as_ref())).await
             }
         }
     }
@@ -349,14 +367,14 @@ impl Proxy {
     }
 
     /// Whether a watch that no filter matches continues from what filters may have made.
-    fn continues_filtered(&self, read: &ReadRequest) -> bool {
+    async fn continues_filtered(&self, read: &ReadRequest) -> bool {
         let resource = &read.resource.resource;
+        if read.is_table() || !watch::continues(&read.query) || !self.has_filtered(&read.component, resource) {
+            return false;
+        }
+        read.find_stamp(self).await;
         let version = read.query.first("resourceVersion").unwrap_or_default();
-        read.resource.verb == Verb::Watch
-            && !read.is_table()
-            && watch::continues(&read.query)
-            && self.has_filtered(&read.component, resource)
-            && (read.is_of_views(self) || !self.chain_stamps.covers(read.filtering.version(), resource, version))
+        read.is_of_views(self) || !self.chain_stamps.covers(read.filtering.version(), resource, version)
     }
 
     /// Parses a request, and selects its credential and its route. Removes the hop-by-hop headers before it decides anything
@@ -388,7 +406,7 @@ impl Proxy {
         self: &Arc<Self>,
         read: ReadRequest,
         started: Instant,
-        remembered: Option<&ObjectRead>,
+        (remembered, watched): (Option<&ObjectRead>, Option<&Arc<CacheableRequest>>),
     ) -> Response<ResponseBody> {
         let (verb, path, component) = (read.resource.verb, read.path.clone(), read.component.clone());
         let encoding = read.media_type.encoding;
@@ -396,9 +414,9 @@ impl Proxy {
         let handler = handler_of(verb);
         // Created first: it also counts a request whose client leaves before the response.
         let meter = Meter::new(self.metrics.clone(), handler, started);
-        let response = match verb {
-            Verb::List => list::list(self, read).await,
-            Verb::Watch => watch::watch(self, read).await,
+        let response = match (verb, watched) {
+            (Verb::List, _) => list::list(self, read).await,
+            (_, Some(watched)) => watch::watch(self, read, watched).await,
             _ => get::get(self, read, remembered).await,
         };
         let response = match response {

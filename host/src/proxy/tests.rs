@@ -10,6 +10,7 @@ mod full_port;
 mod identity;
 mod layers;
 mod offline;
+mod private;
 mod script;
 mod slow_watches;
 mod tls;
@@ -103,8 +104,12 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
     let upstream = Arc::new(Upstream::new(&setup.upstream, Arc::default()).unwrap());
     upstream.start_probes(&tasks);
     let views = setup.views(&upstream, &served, &tasks);
-    let caches =
-        Caches { upstream: Some(upstream.clone()), views: views.clone(), local_status: None, metrics: setup.metrics };
+    let caches = Caches {
+        upstream: Some(upstream.clone()),
+        views: Some(views.clone()),
+        local_status: None,
+        metrics: setup.metrics,
+    };
     let parts = ProxyParts {
         ledger: setup.ledger.clone(),
         outage: Outage::new(upstream.clone(), Duration::from_secs(24 * 3600)),
@@ -273,25 +278,9 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_listener_that_is_not_on_loopback_must_be_allowed() {
-    let server = ApiServer::builder().start().await.unwrap();
     for (allow, rejected) in [(false, true), (true, false)] {
-        let config = ProxyConfig { allow_remote_plaintext: allow, ..ProxyConfig::default() };
-        let upstream = Arc::new(Upstream::new(&upstream(&server), Arc::default()).unwrap());
-        let (_serving, served) = watch::channel(Serving::Unknown);
-        let parts = ProxyParts {
-            ledger: Ledger::new(256 << 20),
-            outage: Outage::new(upstream.clone(), Duration::from_secs(24 * 3600)),
-            upstream,
-            serving: served,
-            views: None,
-            local_status: None,
-            metrics: Arc::default(),
-            clients: Arc::default(),
-            relay_metrics: Arc::default(),
-            modules: None,
-        };
-        let proxy = Proxy::new(config, parts, Tasks::default());
-        let result = proxy.serve(TcpListener::bind("0.0.0.0:0").await.unwrap());
+        let fixture = fixture_with(|config| config.proxy.allow_remote_plaintext = allow).await;
+        let result = fixture.proxy.serve(TcpListener::bind("0.0.0.0:0").await.unwrap());
         assert_eq!(matches!(result, Err(ListenError::NotLoopback(_))), rejected);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use http::HeaderValue;
+use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, LabelSelector, LookupSpec};
 use weir_upstream::{DelegatedCredential, Delegation, Tasks};
@@ -101,7 +101,11 @@ impl StoreId {
 
     /// Whether the store is kept on disk. Secrets are only for the kubelet that needs them to restart pods.
     fn is_persistent(&self) -> bool {
-        self.reader != StoreReader::Daemon || self.confidentiality() == Confidentiality::Plain
+        match self.reader {
+            StoreReader::Private(_) => false,
+            StoreReader::Daemon => self.confidentiality() == Confidentiality::Plain,
+            StoreReader::Node | StoreReader::User(_) | StoreReader::Client(_) => true,
+        }
     }
 }
 
@@ -125,9 +129,10 @@ impl ResourceStores {
     /// Delegates the credential of a client's request to the stores that are read with it, until the result is dropped. `None` if
     /// the reader is not a client.
     #[must_use]
-    pub fn delegate(&self, reader: &StoreReader, authorization: HeaderValue) -> Option<Delegation> {
+    pub fn delegate(&self, reader: &StoreReader, credential: HeaderMap) -> Option<Delegation> {
         match reader {
-            StoreReader::Client(owner) => Some(self.0.delegated_by(owner).delegate(authorization)),
+            StoreReader::Client(owner) => Some(self.0.delegated_by(owner).delegate(credential)),
+            StoreReader::Private(reader) => self.delegate(reader, credential),
             _ => None,
         }
     }
@@ -217,6 +222,7 @@ impl Inner {
             StoreReader::Node => self.config.node.clone(),
             StoreReader::User(user) => self.config.users.as_ref().and_then(|client| client(user)),
             StoreReader::Client(owner) => self.config.delegated.as_ref().map(|client| client(self.delegated_by(owner))),
+            StoreReader::Private(reader) => self.client(reader),
         }
     }
 
@@ -231,10 +237,11 @@ impl Inner {
         let client = self.client(&id.reader)?;
         let peers = match id.reader {
             StoreReader::Daemon => self.config.peers.order(&id.collection.resource, &id.collection.to_string()),
-            StoreReader::Node | StoreReader::User(_) | StoreReader::Client(_) => PeerOrder::default(),
+            _ => PeerOrder::default(),
         };
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing)
             .with_uplink_limit(self.config.uplink.clone())
+            .private(matches!(id.reader, StoreReader::Private(_)))
             .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();

@@ -18,6 +18,9 @@ pub enum StoreReader {
     /// A client with a credential of its own, for this client alone. Only a hash of the credential's owner is kept. The client
     /// delegates the credential while one of its requests is open.
     Client(Arc<str>),
+    /// One of these, for the filtered watches alone that no shared store serves. Such a store is in memory only, and of a client
+    /// with a credential of its own it is named by all headers that it sends.
+    Private(Arc<StoreReader>),
 }
 
 /// The user of a verified client certificate.
@@ -55,6 +58,7 @@ impl fmt::Display for StoreReader {
             Self::Node => f.write_str("node"),
             Self::User(user) => write!(f, "user {:?} {:?}", user.user, user.groups),
             Self::Client(owner) => write!(f, "client {owner}"),
+            Self::Private(reader) => write!(f, "private, {reader}"),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use http::header::{AUTHORIZATION, InvalidHeaderValue};
+use http::header::InvalidHeaderValue;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -42,38 +42,37 @@ enum CredentialHeaders {
 
 impl CredentialHeaders {
     /// Adds the headers to a request.
-    fn add(&self, headers: &mut HeaderMap) -> Result<(), UpstreamError> {
+    /// Returns the delegated credential among them.
+    fn add(&self, headers: &mut HeaderMap) -> Result<Option<Arc<HeaderMap>>, UpstreamError> {
         match self {
             Self::Impersonate(impersonate) => {
                 for (name, value) in &**impersonate {
                     headers.append(name, value.clone());
                 }
+                Ok(None)
             }
             Self::Delegated(credential, _) => {
                 let none = || UpstreamError::Credential("the client whose credential it is has left".to_owned());
-                headers.insert(AUTHORIZATION, credential.newest().ok_or_else(none)?);
+                let credential = credential.newest().ok_or_else(none)?;
+                for (name, value) in &*credential {
+                    headers.append(name, value.clone());
+                }
+                Ok(Some(credential))
             }
         }
-        Ok(())
     }
 
     /// Notes what the API server says of the credential of a request.
-    fn note(&self, sent: &Sent, status: StatusCode) {
-        if let (Self::Delegated(credential, refusals), Some(authorization)) = (self, &sent.authorization) {
+    fn note(&self, sent: Option<Arc<HeaderMap>>, path: PathAndQuery, status: StatusCode) {
+        if let (Self::Delegated(credential, refusals), Some(sent)) = (self, sent) {
             let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            let refusal = Refusal { authorization: authorization.clone(), path: sent.path.clone(), status };
+            let refusal = Refusal { credential: sent.clone(), path, status };
             // Another credential is tried once it is known that this one was refused.
             if !is_refused || refusals.try_send(refusal).is_ok() {
-                credential.note(authorization, is_refused);
+                credential.note(&sent, is_refused);
             }
         }
     }
-}
-
-/// What was asked for, and with which credential.
-struct Sent {
-    authorization: Option<HeaderValue>,
-    path: PathAndQuery,
 }
 
 impl Upstream {
@@ -140,16 +139,16 @@ impl Service<Request<Body>> for DaemonService {
         let path = parts.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let watch = path.query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
         let purpose = if watch { Purpose::Watch } else { Purpose::Short };
-        let (credentials, sent) = (
-            self.headers.clone(),
-            Sent { authorization: parts.headers.get(AUTHORIZATION).cloned(), path: path.clone() },
-        );
-        let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by: AnsweredBy::Server };
+        let (credentials, asked) = (self.headers.clone(), path.clone());
+        // Clients choose what is read for them, also what an aggregated API answers.
+        let is_own_answer = identity == Identity::Daemon || path.path().starts_with("/api/");
+        let answered_by = if is_own_answer { AnsweredBy::Server } else { AnsweredBy::Backend };
+        let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by };
         let body = body.map_err(BoxError::from).boxed_unsync();
         Box::pin(async move {
-            credential?;
+            let sent = credential?;
             let response = upstream.send(identity, purpose, head, body).await?;
-            credentials.note(&sent, response.status());
+            credentials.note(sent, asked, response.status());
             Ok(response)
         })
     }

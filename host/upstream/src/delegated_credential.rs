@@ -8,14 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use tokio::sync::{mpsc, watch};
 
 /// A read that the API server refused to a delegated credential. It concerns this credential alone, not others of the client.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The `Authorization` header that was sent.
-    pub authorization: HeaderValue,
+    /// The headers of the credential that was sent.
+    pub credential: Arc<HeaderMap>,
     /// The path of the request.
     pub path: PathAndQuery,
     /// 401 or 403.
@@ -35,7 +35,7 @@ pub fn refusals() -> (RefusalSender, mpsc::Receiver<Refusal>) {
 #[derive(Clone)]
 pub struct DelegatedCredential(Arc<watch::Sender<OpenDelegations>>);
 
-/// The `Authorization` headers of the open requests, in the order of their arrival.
+/// The credentials of the open requests, in the order of their arrival.
 #[derive(Default)]
 struct OpenDelegations {
     last: u64,
@@ -44,7 +44,8 @@ struct OpenDelegations {
 }
 
 struct OpenDelegation {
-    authorization: HeaderValue,
+    /// Its headers.
+    credential: Arc<HeaderMap>,
     /// The number of the refusal; `None` once the API server has accepted it again.
     refused: Option<u64>,
 }
@@ -63,16 +64,16 @@ impl Default for DelegatedCredential {
 }
 
 impl DelegatedCredential {
-    /// Delegates the value of a request's `Authorization` header.
-    pub fn delegate(&self, mut authorization: HeaderValue) -> Delegation {
-        authorization.set_sensitive(true);
-        let mut id = 0;
+    /// Delegates the headers in which a request has its credential.
+    pub fn delegate(&self, mut credential: HeaderMap) -> Delegation {
+        credential.values_mut().for_each(|value| value.set_sensitive(true));
+        let (credential, mut id) = (Arc::new(credential), 0);
         self.0.send_modify(|delegations| {
             delegations.last += 1;
             id = delegations.last;
-            let same = delegations.open.values().find(|open| open.authorization == authorization);
+            let same = delegations.open.values().find(|open| open.credential == credential);
             let refused = same.and_then(|open| open.refused);
-            delegations.open.insert(id, OpenDelegation { authorization, refused });
+            delegations.open.insert(id, OpenDelegation { credential, refused });
         });
         Delegation { credential: self.clone(), id }
     }
@@ -80,21 +81,21 @@ impl DelegatedCredential {
     /// Returns the newest credential that the API server has not refused: an older one may have expired since its request
     /// began. If it has refused all of them, the one whose refusal is longest ago. `None` while no request is open.
     #[must_use]
-    pub fn newest(&self) -> Option<HeaderValue> {
+    pub fn newest(&self) -> Option<Arc<HeaderMap>> {
         let delegations = self.0.borrow();
         let accepted = delegations.open.values().rfind(|open| open.refused.is_none());
         accepted
             .or_else(|| delegations.open.values().min_by_key(|open| open.refused))
-            .map(|open| open.authorization.clone())
+            .map(|open| open.credential.clone())
     }
 
     /// Records whether the API server refused a delegated credential.
-    pub(crate) fn note(&self, authorization: &HeaderValue, refused: bool) {
+    pub(crate) fn note(&self, credential: &HeaderMap, refused: bool) {
         // No waiter depends on it.
         self.0.send_if_modified(|delegations| {
             delegations.refusals += u64::from(refused);
             let refused = refused.then_some(delegations.refusals);
-            let same = delegations.open.values_mut().filter(|open| open.authorization == authorization);
+            let same = delegations.open.values_mut().filter(|open| *open.credential == *credential);
             same.for_each(|open| open.refused = refused);
             false
         });
@@ -118,22 +119,22 @@ impl DelegatedCredential {
         let _ = self.0.subscribe().wait_for(|delegations| !delegations.open.is_empty()).await;
     }
 
-    /// Waits until no open request delegates this value of the header, although others may be. Cancel-safe.
-    pub async fn until_withdrawn(&self, authorization: &HeaderValue) {
+    /// Waits until no open request delegates this credential, although others may be. Cancel-safe.
+    pub async fn until_withdrawn(&self, credential: &HeaderMap) {
         // The sender lives as long as `self`.
-        let _ = self.0.subscribe().wait_for(|delegations| delegations.is_withdrawn(authorization)).await;
+        let _ = self.0.subscribe().wait_for(|delegations| delegations.is_withdrawn(credential)).await;
     }
 
-    /// Whether no open request delegates this value of the header.
+    /// Whether no open request delegates this credential.
     #[must_use]
-    pub fn is_withdrawn(&self, authorization: &HeaderValue) -> bool {
-        self.0.borrow().is_withdrawn(authorization)
+    pub fn is_withdrawn(&self, credential: &HeaderMap) -> bool {
+        self.0.borrow().is_withdrawn(credential)
     }
 }
 
 impl OpenDelegations {
-    fn is_withdrawn(&self, authorization: &HeaderValue) -> bool {
-        self.open.values().all(|open| open.authorization != authorization)
+    fn is_withdrawn(&self, credential: &HeaderMap) -> bool {
+        self.open.values().all(|open| *open.credential != *credential)
     }
 }
 
@@ -163,39 +164,43 @@ mod tests {
 
     use super::*;
 
+    fn bearer(token: &str) -> HeaderMap {
+        HeaderMap::from_iter([(http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())])
+    }
+
     #[tokio::test]
     async fn a_credential_is_delegated_while_a_request_is_open_and_the_newest_counts() {
         let credential = DelegatedCredential::default();
         assert!(!credential.is_delegated() && credential.newest().is_none());
-        let first = credential.delegate(HeaderValue::from_static("Bearer old"));
-        let second = credential.delegate(HeaderValue::from_static("Bearer new"));
+        let first = credential.delegate(bearer("old"));
+        let second = credential.delegate(bearer("new"));
         credential.until_delegated().await;
-        assert_eq!(credential.newest().unwrap(), "Bearer new");
-        credential.note(&HeaderValue::from_static("Bearer new"), true);
-        assert_eq!(credential.newest().unwrap(), "Bearer old", "the other one was refused");
-        let again = credential.delegate(HeaderValue::from_static("Bearer new"));
-        assert_eq!(credential.newest().unwrap(), "Bearer old", "it is the same");
-        credential.note(&HeaderValue::from_static("Bearer old"), true);
-        assert_eq!(credential.newest().unwrap(), "Bearer new", "all were refused");
-        credential.note(&HeaderValue::from_static("Bearer new"), true);
-        assert_eq!(credential.newest().unwrap(), "Bearer old", "in turn");
-        credential.note(&HeaderValue::from_static("Bearer new"), false);
-        assert_eq!(credential.newest().unwrap(), "Bearer new");
+        assert_eq!(*credential.newest().unwrap(), bearer("new"));
+        credential.note(&bearer("new"), true);
+        assert_eq!(*credential.newest().unwrap(), bearer("old"), "the other one was refused");
+        let again = credential.delegate(bearer("new"));
+        assert_eq!(*credential.newest().unwrap(), bearer("old"), "it is the same");
+        credential.note(&bearer("old"), true);
+        assert_eq!(*credential.newest().unwrap(), bearer("new"), "all were refused");
+        credential.note(&bearer("new"), true);
+        assert_eq!(*credential.newest().unwrap(), bearer("old"), "in turn");
+        credential.note(&bearer("new"), false);
+        assert_eq!(*credential.newest().unwrap(), bearer("new"));
         drop(second);
-        let withdrawn = HeaderValue::from_static("Bearer new");
+        let withdrawn = bearer("new");
         assert_eq!(credential.until_withdrawn(&withdrawn).now_or_never(), None, "another request has the same");
         drop(again);
         credential.until_withdrawn(&withdrawn).await;
-        assert_eq!(credential.newest().unwrap(), "Bearer old");
+        assert_eq!(*credential.newest().unwrap(), bearer("old"));
         drop(first);
-        credential.until_withdrawn(&HeaderValue::from_static("Bearer old")).await;
+        credential.until_withdrawn(&bearer("old")).await;
         assert!(credential.newest().is_none());
     }
 
     #[test]
     fn a_credential_is_never_printed() {
         let credential = DelegatedCredential::default();
-        let delegation = credential.delegate(HeaderValue::from_static("Bearer secret"));
+        let delegation = credential.delegate(bearer("secret"));
         assert!(!format!("{credential:?} {delegation:?} {:?}", credential.newest()).contains("secret"));
     }
 }

@@ -10,15 +10,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use weir_kube::GroupResource;
 use weir_runtime::ChainVersion;
 
-/// How long the first watch goes on in which failure policies decide. Each further one goes on for twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(60);
-/// The longest one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 /// The most chains and resources.
 const ENTRIES: usize = 4096;
 
@@ -46,8 +41,6 @@ struct Stamp {
     version: Option<u64>,
     /// Up to which version failure policies decided what some clients were shown.
     degraded: u64,
-    /// How long the last watch went on in which failure policies decided.
-    pause: Duration,
     used: u64,
 }
 
@@ -67,26 +60,6 @@ impl ChainStamps {
         self.change(chain_version, resource, |stamp| stamp.degraded = stamp.degraded.max(version));
     }
 
-    /// How long a watch goes on in which failure policies decide: the one that continues it shows its objects again, from another
-    /// list.
-    pub fn pause(&self, chain_version: ChainVersion, resource: &GroupResource) -> Duration {
-        let mut pause = FIRST_PAUSE;
-        self.change(chain_version, resource, |stamp| {
-            if stamp.of == chain_version {
-                stamp.pause = (stamp.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-                pause = stamp.pause;
-            }
-        });
-        pause
-    }
-
-    /// Notes a response without such objects.
-    pub fn recover(&self, chain_version: ChainVersion, resource: &GroupResource) {
-        if let Some(stamp) = self.stamps().newest.get_mut(&(chain_version.chain(), resource.clone())) {
-            stamp.pause = Duration::ZERO;
-        }
-    }
-
     /// Changes the stamp of a chain version, or of a later one of the same chain.
     fn change(&self, chain_version: ChainVersion, resource: &GroupResource, change: impl FnOnce(&mut Stamp)) {
         if chain_version == ChainVersion::UNFILTERED {
@@ -94,7 +67,7 @@ impl ChainStamps {
         }
         let mut stamps = self.stamps();
         stamps.clock += 1;
-        let new = || Stamp { of: chain_version, version: None, degraded: 0, pause: Duration::ZERO, used: 0 };
+        let new = || Stamp { of: chain_version, version: None, degraded: 0, used: 0 };
         let used = stamps.clock;
         let known = stamps.newest.entry((chain_version.chain(), resource.clone())).or_insert_with(new);
         known.used = used;
@@ -198,10 +171,6 @@ mod tests {
         stamps.degrade(before, &resource("pods"), 8);
         assert!(!stamps.covers(before, &resource("pods"), "9") && stamps.covers(before, &resource("pods"), "10"));
         stamps.note(after, &resource("pods"), 5);
-        let pause = || stamps.pause(after, &resource("pods")).as_secs();
-        assert_eq!([pause(), pause(), pause(), pause(), pause(), pause()], [60, 120, 240, 480, 960, 1800]);
-        stamps.recover(after, &resource("pods"));
-        assert_eq!(pause(), 60);
         stamps.degrade(before, &resource("pods"), 99);
         assert!(!stamps.covers(after, &resource("pods"), "99"), "a view that was behind has shown it");
         assert!(stamps.covers(after, &resource("pods"), "100"));

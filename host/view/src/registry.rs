@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ use crate::cached_resources::CachedResources;
 use weir_process::ledger::{Ledger, OverShare, Owner};
 
 /// How often views that no client reads are looked for.
-const IDLE_CHECK: Duration = Duration::from_secs(60);
+const IDLE_CHECK: Duration = Duration::from_secs(10);
 /// How long a client may read nothing after its position has left the history. At most twice as long.
 const STUCK: Duration = Duration::from_secs(1);
 
@@ -116,7 +116,12 @@ impl Views {
         views
     }
 
-    /// Whether views serve a client's reads of a resource.
+    /// Whether views are shared by clients. Else there are only private ones.
+    pub fn are_shared(&self) -> bool {
+        self.matched || !self.named.is_empty()
+    }
+
+    /// Whether shared views serve a client's reads of a resource.
     pub fn serve(&self, component: &str, request: &ResourceRequest) -> bool {
         self.named.contains(&request.resource) || (self.matched && self.is_matched(component, request))
     }
@@ -184,8 +189,8 @@ impl Views {
     }
 
     /// Delegates the credential of a client's request to the stores that are read with it. `None` for other readers of stores.
-    pub fn delegate(&self, reader: &StoreReader, authorization: &HeaderValue) -> Option<Delegation> {
-        self.stores.delegate(reader, authorization.clone())
+    pub fn delegate(&self, reader: &StoreReader, credential: HeaderMap) -> Option<Delegation> {
+        self.stores.delegate(reader, credential)
     }
 
     /// The resources that are cached whatever the filters are.
@@ -230,7 +235,11 @@ impl Views {
                 let collection = Collection::whole(request);
                 let open = self.open();
                 let mut views = open.views.iter();
-                views.any(|(key, found)| key.collection == collection && found.view.reflector_state().borrow().synced)
+                views.any(|(key, found)| {
+                    key.reader == StoreReader::Daemon
+                        && key.collection == collection
+                        && found.view.reflector_state().borrow().synced
+                })
             }
         }
     }
@@ -309,10 +318,13 @@ impl Views {
         if !opener.opens {
             return Ok(None);
         }
+        if matches!(key.reader, StoreReader::Private(_)) {
+            open.close_replaced(opener.owner, key);
+        }
         let (charge, of_store) = open.charge(&self.ledger, opener.owner, key)?;
         if !open.make_room(opener.owner) {
             if self.ledger.should_log(opener.owner) {
-                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is forwarded");
+                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is not served from one");
             }
             return Ok(None);
         }
@@ -326,7 +338,7 @@ impl Views {
         self.spawn(stop.clone(), refresh.run());
         let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store: of_store };
         open.views.insert(key.clone(), found);
-        tracing::info!(collection = %key.collection, component = key.label(), "view opened");
+        key.log(format_args!("view opened"));
         Ok(Some(view))
     }
 

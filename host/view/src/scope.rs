@@ -105,7 +105,7 @@ fn is_of_node(reader: &StoreReader) -> bool {
     match reader {
         StoreReader::Node => true,
         StoreReader::User(user) => node_of_user(&user.user, &user.groups).is_some(),
-        StoreReader::Client(_) | StoreReader::Daemon => false,
+        StoreReader::Client(_) | StoreReader::Daemon | StoreReader::Private(_) => false,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::machine::{Begin, CatchUpError, Changed, Frame, Stamps, ViewCore, ViewWatch};
 use arc_swap::ArcSwap;
@@ -41,6 +42,9 @@ pub struct View {
     degraded: AtomicUsize,
     counters: WatchCounters,
     closed: CancellationToken,
+    opened: Instant,
+    /// Whether the API server has ended a catch-up in time without a BOOKMARK: it sends none for the resource.
+    lacks_bookmarks: AtomicBool,
 }
 
 /// All objects of a view at one version.
@@ -105,7 +109,24 @@ impl View {
             degraded: AtomicUsize::new(0),
             counters,
             closed: CancellationToken::new(),
+            opened: Instant::now(),
+            lacks_bookmarks: AtomicBool::new(false),
         }
+    }
+
+    /// When it was opened: what it lists first is as new.
+    pub fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    /// Whether the API server sends no BOOKMARKs for the resource, as far as it has shown that.
+    pub fn lacks_bookmarks(&self) -> bool {
+        self.lacks_bookmarks.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the API server has ended a watch in time without a BOOKMARK.
+    pub fn note_lack_of_bookmarks(&self) {
+        self.lacks_bookmarks.store(true, Ordering::Relaxed);
     }
 
     /// The current objects.
@@ -248,7 +269,12 @@ impl View {
     /// Whether an object that the view does not have does not exist now. A store that is read with a delegated credential is
     /// not always followed: it shows objects that existed, and not that others do not exist.
     pub fn knows_absence(&self, namespace: Option<&str>, name: &str) -> bool {
-        !matches!(self.store.reader(), StoreReader::Client(_)) && self.covers(namespace, name)
+        !matches!(self.store.reader(), StoreReader::Client(_) | StoreReader::Private(_)) && self.covers(namespace, name)
+    }
+
+    /// Whether its objects are read for one client and one request.
+    pub fn is_private(&self) -> bool {
+        matches!(self.store.reader(), StoreReader::Private(_))
     }
 
     /// Waits until objects from disk are there, or it is known that there are none. Cancel safe.

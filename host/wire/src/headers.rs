@@ -111,6 +111,31 @@ pub fn credential_headers(headers: &HeaderMap, identity: Identity) -> HeaderMap 
     sent
 }
 
+/// All headers of a client that may say whose request it is, for requests of Weir's own in its place: all but those of the form, of
+/// the program and of its traces.
+pub fn own_headers(headers: &HeaderMap, identity: Identity) -> HeaderMap {
+    let mut own = headers.clone();
+    prepare_request(&mut own, identity);
+    request_form(&mut own, HeaderValue::from_static("*/*"), false);
+    for name in [
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "baggage",
+        "cache-control",
+        "kubectl-command",
+        "kubectl-session",
+        "pragma",
+        "traceparent",
+        "tracestate",
+        "user-agent",
+        "x-request-id",
+    ] {
+        own.remove(name);
+    }
+    own
+}
+
 /// Marks a response whose status came from upstream, and not from Weir.
 #[derive(Debug, Clone, Copy)]
 pub struct FromUpstream;
@@ -245,6 +270,14 @@ mod tests {
         let mut own = headers(&sent);
         prepare_request(&mut own, Identity::Client);
         assert!(own.contains_key("impersonate-user") && !own.contains_key("x-remote-user"));
+    }
+
+    #[test]
+    fn what_may_say_whose_request_it_is_stays() {
+        let form = [("accept", "a"), ("user-agent", "kubectl"), ("traceparent", "00"), ("range", "bytes=0-")];
+        let own = [("authorization", "Bearer a"), ("cookie", "b"), ("impersonate-user", "c"), ("x-tenant", "d")];
+        let sent = headers(&[&form[..], &own].concat());
+        assert_eq!(own_headers(&sent, Identity::Client), headers(&own));
     }
 
     #[test]

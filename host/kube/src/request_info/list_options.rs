@@ -177,6 +177,14 @@ impl ListOptions {
         }
     }
 
+    /// The parameters of a query whose meaning is not known here, encoded.
+    #[must_use]
+    pub fn unknown(query: &Query) -> String {
+        let mut unknown = String::new();
+        query.without(&KNOWN).append_to(&mut unknown);
+        unknown.split_off(unknown.len().min(1))
+    }
+
     /// Restricts the options to the object that the request names, in its path or by its field selector.
     pub(crate) fn restrict_to(&mut self, name: &str) -> Result<(), OptionsError> {
         if self.fields.is_empty() {

@@ -12,6 +12,7 @@ pub(in crate::proxy) mod list_memory;
 mod list_writer;
 mod older;
 mod peer;
+pub(in crate::proxy) mod private;
 mod share;
 mod start;
 mod table;

@@ -181,6 +181,11 @@ impl ReadRequest {
         (list, selection)
     }
 
+    /// Whether API servers have a form that the client accepts.
+    pub(in crate::proxy) fn is_served(&self) -> bool {
+        self.unacceptable.is_none()
+    }
+
     /// Whether the client gets a Table.
     pub(in crate::proxy) fn is_table(&self) -> bool {
         matches!(self.media_type.transform, Transform::Table(..))

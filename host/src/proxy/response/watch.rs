@@ -1,18 +1,6 @@
-//! A watch from the API server, filtered on its way: where no view serves it. Weir remembers nothing of its client.
-//!
-//! A client that continues from a version may have got what it holds from anybody, through other filters. Above the stamp of the
-//! filters in force it holds what they show. Up to the stamp, nothing is known: it gets the present state first, as in
-//! `one-watch.md`, from a list of the API server ([`PresentState`]). The same list shows which objects the client does not have,
-//! because they are hidden and have not changed since. When the filters change, the watch ends, and the client's next one begins
-//! with what they show now.
-//!
-//! Tables (`kubectl get --watch`) are for the eye: nothing goes before their events, and they stay open when the filters change.
+//! A watch that filters match and that no shared view serves: of a private view, or of a Table.
 
-mod hidden_keys;
-mod present_state;
-mod transitions;
-mod watch_end;
-mod watch_response;
+mod table_watch;
 
 use std::sync::Arc;
 
@@ -21,8 +9,8 @@ use http::{Method, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
-use self::present_state::PresentState;
-use self::watch_response::WatchResponse;
+use self::table_watch::TableWatch;
+use super::cached::{CacheableRequest, private};
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::proxy::Proxy;
 use crate::proxy::body::{AbortError, ResponseBody};
@@ -35,30 +23,20 @@ use weir_kube::Query;
 /// The method is HEAD, or the API server returns no valid response.
 pub(in crate::proxy) async fn watch(
     proxy: &Arc<Proxy>,
-    mut read: ReadRequest,
+    read: ReadRequest,
+    request: &Arc<CacheableRequest>,
 ) -> Result<Response<ResponseBody>, StatusError> {
     if read.method == Method::HEAD {
         return Err(StatusError::Method);
     }
-    let continues = continues(&read.query);
-    if continues && !read.is_table() {
-        read.find_stamp(proxy).await;
+    if !read.is_table() {
+        return private::watch(proxy, &read, request).await;
     }
     let ObjectsResponse { parts, body, encoding } = match read.send(proxy, read.upstream_path()).await? {
         ReadResponse::Other(response) => return Ok(response),
         ReadResponse::Objects(objects) => objects,
     };
-    read.take_filters(proxy);
-    let present = match continues {
-        true => match PresentState::request(proxy, &read, encoding).await? {
-            Ok(present) => Some(present),
-            // A client that may watch but not list gets unfiltered resources.
-            Err(_) if read.filtering.chain().is_none() => None,
-            Err(response) => return Ok(response),
-        },
-        false => None,
-    };
-    let watch = WatchResponse::new(proxy.clone(), read, encoding, body, present);
+    let watch = TableWatch::new(proxy.clone(), read, encoding, body);
     let events = stream::unfold(watch, |mut watch| async move {
         watch.next().await.map(|events| (Ok::<_, AbortError>(Frame::data(events)), watch))
     });

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use weir_apiserver::{Action, End};
 use weir_document::{Document, Path, TypeMeta};
 use weir_runtime::Outcome;
-use weir_store::{ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
+use weir_store::{DelegatedClients, ReflectorClient, ReflectorTiming, ResourceStores, ResourceStoresConfig};
+use weir_upstream::refusals;
 
 use super::*;
 use weir_view::CachedResources;
@@ -301,20 +302,28 @@ async fn who_may_not_read_gets_the_api_servers_refusal() {
 }
 
 impl FixtureConfig {
-    /// The views of the cached resources.
+    /// The views: shared ones of the cached resources, private ones of all.
     pub(super) fn views(
         &self,
         upstream: &Arc<Upstream>,
         served: &weir_runtime::ServingReceiver,
         tasks: &Tasks,
-    ) -> Option<Arc<Views>> {
+    ) -> Arc<Views> {
         let daemon =
             ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity(), delegated: None };
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
         let (disk, shared) = (self.disk.clone(), shared_resources(&resources));
         let daemon = Some(daemon);
-        let stores = ResourceStoresConfig { daemon, timing, disk, shared, ..ResourceStoresConfig::default() };
+        let (clients, connectivity, (refused, _)) = (upstream.clone(), upstream.connectivity(), refusals());
+        let delegated: DelegatedClients = Arc::new(move |credential| ReflectorClient {
+            client: clients.client_with_delegated(credential.clone(), refused.clone()),
+            connectivity: connectivity.clone(),
+            delegated: Some(credential),
+        });
+        let delegated = Some(delegated);
+        let stores =
+            ResourceStoresConfig { daemon, delegated, timing, disk, shared, ..ResourceStoresConfig::default() };
         let stores = ResourceStores::new(stores, tasks.clone());
         let (metrics, watch_memory) = (self.metrics.clone(), self.watch_memory);
         let config = ViewsConfig {
@@ -326,7 +335,7 @@ impl FixtureConfig {
             watch_memory,
             ledger: self.ledger.clone(),
         };
-        (!self.cached.is_empty()).then(|| Views::new(config, served.clone(), tasks.clone()))
+        Views::new(config, served.clone(), tasks.clone())
     }
 }
 

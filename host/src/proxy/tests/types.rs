@@ -41,13 +41,39 @@ async fn an_object_without_a_kind_is_filtered_by_the_kind_of_its_resource() {
     let object = r#"{"metadata":{"name":"b","namespace":"default"},"spec":{"type":"LoadBalancer"}}"#;
     let fixture = responding("*/services", object).await;
     assert_eq!(fixture.json("/api/v1/namespaces/default/services/b").await.0, StatusCode::NOT_FOUND);
-    let fixture = responding(
-        "*/services",
-        r#"{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"default"},"spec":{"type":"LoadBalancer"}}}
-"#,
-    )
-    .await;
-    assert_eq!(fixture.watch("/api/v1/services?watch=1").await.next().await, None);
+}
+
+#[tokio::test]
+async fn an_object_without_a_kind_is_hidden_from_a_watch_by_the_kind_of_its_resource() {
+    let fixture = fixture().await;
+    fixture.filter("*/services", &hide_load_balancers());
+    let service = |name: &str, kind: &str, version: &str| {
+        json!({
+            "metadata": {"name": name, "namespace": "default", "resourceVersion": version}, "spec": {"type": kind}
+        })
+    };
+    let list = json!({
+        "kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "3"},
+        "items": [service("a", "ClusterIP", "1"), service("b", "LoadBalancer", "2")],
+    });
+    let events = [service("c", "LoadBalancer", "4"), service("d", "ClusterIP", "5")];
+    let events: Vec<_> = events.iter().map(|object| json!({"type": "ADDED", "object": object}).to_string()).collect();
+    let events = format!("{}\n", events.join("\n"));
+    fixture.server.on_request(move |request| match request.query.contains("watch=") {
+        true => Action::json(200, events.clone()),
+        false => Action::json(200, list.to_string()),
+    });
+    let mut events = fixture.watch("/api/v1/services?watch=1").await;
+    for name in ["a", "d"] {
+        let mut event = events.next().await.unwrap();
+        // As long as it is not known what the client was shown before.
+        while event["type"] == "DELETED" && event["object"]["metadata"]["name"] == "c" {
+            event = events.next().await.unwrap();
+        }
+        let object = &event["object"];
+        assert_eq!((&event["type"], &object["metadata"]["name"]), (&json!("ADDED"), &json!(name)), "{event}");
+        assert_eq!((&object["apiVersion"], &object["kind"]), (&json!("v1"), &json!("Service")), "{event}");
+    }
 }
 
 #[tokio::test]
@@ -60,13 +86,8 @@ async fn objects_of_unknown_kind_fail_the_response() {
     assert!(error["message"].as_str().unwrap().contains("names no apiVersion and kind"), "{error}");
     let fixture = responding("*/nodepools", r#"{"metadata":{"name":"a"}}"#).await;
     assert_eq!(fixture.json(&format!("{pools}/a")).await.0, StatusCode::BAD_GATEWAY);
-    let fixture = responding(
-        "*/nodepools",
-        r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}
-"#,
-    )
-    .await;
-    assert_eq!(fixture.watch(&format!("{pools}?watch=1")).await.next_summary().await, "ERROR 502");
+    let fixture = responding("*/nodepools", r#"{"items":[{"metadata":{"name":"a"}}],"metadata":{}}"#).await;
+    assert_eq!(fixture.json(&format!("{pools}?watch=1")).await.0, StatusCode::BAD_GATEWAY);
 }
 
 #[tokio::test]

@@ -125,8 +125,9 @@ async fn a_version_from_before_a_change_of_values_gets_the_present_state_and_one
     script.change();
     let mut events = fixture.watch_from(SERVICES, &before).await;
     assert_eq!((events.next_summary().await, events.next_summary().await), ("MODIFIED a".into(), "MODIFIED b".into()));
-    let after = fixture.create("c").await;
     assert_eq!(fixture.watch_from(SERVICES, &before).await.next_summary().await, "MODIFIED a");
+    fixture.settle(SERVICES).await;
+    let after = fixture.create("c").await;
     let mut events = fixture.watch_from(SERVICES, &after).await;
     fixture.service("d", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED d");

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weir_document::protobuf::kind_of;
-use weir_kube::{Encoding, GroupResource, LookupSpec, ResourceRequest};
+use weir_kube::{Encoding, GroupResource, ListOptions, LookupSpec, Query, ResourceRequest};
 
 use crate::query::escaped;
 
@@ -21,6 +21,8 @@ pub struct Collection {
     pub field_selector: String,
     /// The label selector; empty for all objects.
     pub label_selector: String,
+    /// Further parameters of a query, encoded, which Weir does not know and which may select.
+    pub parameters: String,
     /// What is kept of each object.
     pub content: ObjectContent,
 }
@@ -31,6 +33,8 @@ pub enum ObjectContent {
     /// The bytes of the API server: clients and lookups read them.
     #[default]
     Complete,
+    /// The same in JSON, whatever the kind: for a private store, which is read in the encoding of its client.
+    CompleteJson,
     /// Without `metadata.managedFields`, which no filter needs. For lookups alone.
     WithoutManagedFields,
     /// `PartialObjectMetadata` without `metadata.managedFields`. For lookups alone.
@@ -58,6 +62,7 @@ impl Collection {
             path,
             field_selector: String::new(),
             label_selector: String::new(),
+            parameters: String::new(),
             content: ObjectContent::Complete,
         }
     }
@@ -75,6 +80,7 @@ impl Collection {
             },
             field_selector: lookup.name.as_ref().map(|name| format!("metadata.name={name}")).unwrap_or_default(),
             label_selector: lookup.label_selector.clone().unwrap_or_default(),
+            parameters: String::new(),
             content: match lookup.metadata_only {
                 true => ObjectContent::Metadata,
                 false => ObjectContent::WithoutManagedFields,
@@ -100,10 +106,29 @@ impl Collection {
         }
     }
 
+    /// Returns exactly what a watch selects, in the words of its client: the API server evaluates them. In the encoding of its client.
+    #[must_use]
+    pub fn literal(request: &ResourceRequest, query: &Query, encoding: Encoding) -> Self {
+        let text = |key| query.first(key).unwrap_or_default();
+        let named = request.name.as_ref().map(|name| format!("metadata.name={name}"));
+        let fields = [Some(text("fieldSelector").to_owned()).filter(|fields| !fields.is_empty()), named];
+        let fields: Vec<_> = fields.into_iter().flatten().collect();
+        Self {
+            parameters: ListOptions::unknown(query),
+            content: match encoding {
+                Encoding::Json => ObjectContent::CompleteJson,
+                Encoding::Protobuf => ObjectContent::Complete,
+            },
+            ..Self::narrowed(request, &fields.join(","), text("labelSelector"))
+        }
+    }
+
     /// Whether the collection holds every object of its resource.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.field_selector.is_empty() && self.label_selector.is_empty() && !self.path.contains("/namespaces/")
+        let is_selected =
+            [&self.field_selector, &self.label_selector, &self.parameters].iter().any(|part| !part.is_empty());
+        !is_selected && !self.path.contains("/namespaces/")
     }
 
     /// The `apiVersion` of the objects.
@@ -119,7 +144,9 @@ impl Collection {
     #[must_use]
     pub fn encoding(&self) -> Encoding {
         match kind_of(&self.api_version(), &self.resource.resource) {
-            Some(_) if self.content != ObjectContent::Metadata => Encoding::Protobuf,
+            Some(_) if !matches!(self.content, ObjectContent::Metadata | ObjectContent::CompleteJson) => {
+                Encoding::Protobuf
+            }
             _ => Encoding::Json,
         }
     }
@@ -156,7 +183,7 @@ impl Collection {
                 path = format!("{path}&{name}={}", escaped(value));
             }
         }
-        path
+        if self.parameters.is_empty() { path } else { format!("{path}&{}", self.parameters) }
     }
 }
 
@@ -171,7 +198,7 @@ impl fmt::Display for Collection {
         }
         match self.content {
             ObjectContent::Metadata => f.write_str(" (metadata)"),
-            ObjectContent::Complete | ObjectContent::WithoutManagedFields => Ok(()),
+            ObjectContent::Complete | ObjectContent::CompleteJson | ObjectContent::WithoutManagedFields => Ok(()),
         }
     }
 }

@@ -100,7 +100,7 @@ pub(super) fn object(format: &ObjectFormat, content: ObjectContent, bytes: &Byte
     let document = format.document(bytes.clone());
     let (key, version) = (key(&document)?, version(&document)?);
     let bytes = match content {
-        ObjectContent::Complete => Bytes::copy_from_slice(bytes),
+        ObjectContent::Complete | ObjectContent::CompleteJson => Bytes::copy_from_slice(bytes),
         _ => reduced(document, content == ObjectContent::Metadata)?,
     };
     Ok(Object { key, version, bytes })

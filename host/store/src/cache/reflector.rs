@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::HeaderMap;
 use weir_document::TypeMeta;
 use weir_document::protobuf::kind_of;
 use weir_kube::Encoding;
@@ -58,6 +58,7 @@ pub struct ResourceReflector {
     pub(super) must_relist: bool,
     /// The last change of the cluster when the present request was sent.
     pub(super) cluster_change: u64,
+    is_private: bool,
 }
 
 /// What a reflector does next.
@@ -97,7 +98,14 @@ impl ResourceReflector {
             delegated,
             must_relist: false,
             cluster_change: 0,
+            is_private: false,
         }
+    }
+
+    /// For one client alone, which waits until the store follows the API server again: it goes on from its version after any pause.
+    #[must_use]
+    pub(crate) fn private(self, is_private: bool) -> Self {
+        Self { is_private, ..self }
     }
 
     /// Bounds what lists take from the link to the API server. Watches are not bounded.
@@ -146,7 +154,7 @@ impl ResourceReflector {
         let mut backoff = BackOff::new(self.timing.initial_backoff, self.timing.max_backoff);
         let mut unknown_versions = 0;
         loop {
-            if self.wait_for_credential().await > MAX_PAUSE {
+            if self.wait_for_credential().await > MAX_PAUSE && !self.is_private {
                 phase = Phase::List;
             }
             if self.apply_doubt() {
@@ -206,14 +214,21 @@ impl ResourceReflector {
                 }
                 (Err(RequestError::NotFound), _) => {
                     self.report(ReflectorError::NotServed { resource: self.collection.resource.clone() });
-                    backoff.wait_for(jitter(self.timing.rediscovery), &mut self.reconnects).await;
+                    let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
+                    let withdrawn = withdrawn(self.delegated.as_ref(), sent.as_deref());
+                    let wait = backoff.wait_for(jitter(self.timing.rediscovery), &mut self.reconnects);
+                    tokio::select! { () = wait => {}, () = withdrawn => {} }
                     Phase::List
                 }
                 (Err(RequestError::Other(error)), current) => {
                     let invalid = matches!(error, ReflectorError::InvalidResponse { .. });
                     self.refused(&error).await;
                     self.report(error);
-                    backoff.wait_or_reconnect(&mut self.reconnects).await;
+                    let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
+                    let withdrawn = withdrawn(self.delegated.as_ref(), sent.as_deref());
+                    let wait = backoff.wait_or_reconnect(&mut self.reconnects);
+                    // The next client with a credential does not wait for what another one's got.
+                    tokio::select! { () = wait => {}, () = withdrawn => {} }
                     if invalid { Phase::List } else { current }
                 }
             };
@@ -247,17 +262,8 @@ impl ResourceReflector {
         started.elapsed()
     }
 
-    /// Resolves when no open request delegates the credential of a watch any more; never for the daemon's own. The watch ends
-    /// then and is sent again, with another credential of the same client if there is one.
-    async fn withdrawn(&self, sent: Option<&HeaderValue>) {
-        match self.delegated.as_ref().zip(sent) {
-            Some((delegated, sent)) => delegated.until_withdrawn(sent).await,
-            None => std::future::pending().await,
-        }
-    }
-
     /// Whether no open request delegates the credential that a request was sent with any more. `None`: it was sent without one.
-    fn is_withdrawn(&self, sent: Option<&HeaderValue>) -> bool {
+    fn is_withdrawn(&self, sent: Option<&HeaderMap>) -> bool {
         self.delegated.as_ref().is_some_and(|delegated| sent.is_none_or(|sent| delegated.is_withdrawn(sent)))
     }
 
@@ -289,8 +295,13 @@ impl ResourceReflector {
 
     fn report(&self, error: ReflectorError) {
         let text = error.to_string();
-        if self.store.set_error(error) {
-            tracing::warn!(collection = %self.collection, error = text, "reflector failed, retrying");
+        match (self.store.set_error(error), &self.delegated) {
+            (true, None) => tracing::warn!(collection = %self.collection, error = text, "reflector failed, retrying"),
+            // The client gets the API server's own answer, and chooses what is read.
+            (true, Some(_)) => {
+                tracing::debug!(collection = %self.collection, error = text, "reflector failed, retrying")
+            }
+            (false, _) => {}
         }
     }
 
@@ -330,7 +341,7 @@ impl ResourceReflector {
         let path = self.collection.path_with(&parameters);
         let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
         let response = match self.client().get(&path, self.collection.accept_watch(), false).await {
-            Err(_) if self.is_withdrawn(sent.as_ref()) => return Err(RequestError::Withdrawn),
+            Err(_) if self.is_withdrawn(sent.as_deref()) => return Err(RequestError::Withdrawn),
             response => response?,
         };
         self.needs_bookmark = false;
@@ -361,7 +372,7 @@ impl ResourceReflector {
                 }
                 () = &mut end => return Ok(received),
                 () = self.sources.outdated() => return Ok(received),
-                () = self.withdrawn(sent.as_ref()) => return Err(RequestError::Withdrawn),
+                () = withdrawn(self.delegated.as_ref(), sent.as_deref()) => return Err(RequestError::Withdrawn),
                 () = store.trust().until_doubted() => return Ok(received),
             };
             // The next watch delivers an incomplete event again.
@@ -404,5 +415,14 @@ impl ResourceReflector {
             });
         }
         Ok(())
+    }
+}
+
+/// Resolves when no open request delegates the credential of a request any more; never for the daemon's own. A watch ends then and is
+/// sent again, with another credential of the same client if there is one.
+async fn withdrawn(delegated: Option<&DelegatedCredential>, sent: Option<&HeaderMap>) {
+    match delegated.zip(sent) {
+        Some((delegated, sent)) => delegated.until_withdrawn(sent).await,
+        None => std::future::pending().await,
     }
 }

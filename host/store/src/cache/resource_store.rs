@@ -266,8 +266,10 @@ impl ResourceStore {
         self.state.send_modify(|_| {});
     }
 
-    /// Notes that the reflector has no credential now, so that the API server's later changes are missing.
+    /// Notes that the reflector has no credential now, so that the API server's later changes are missing. What the last one got
+    /// says nothing of the next.
     pub(super) fn set_paused(&self) {
+        self.state.send_if_modified(|state| state.error.take().is_some());
         // Objects of another cluster stay what they are.
         let _ = self.origin.compare_exchange(FOLLOWED, PAUSED, Ordering::AcqRel, Ordering::Acquire);
     }

@@ -272,6 +272,7 @@ impl StoreName {
             path: self.path.clone(),
             field_selector: self.field_selector.clone(),
             label_selector: self.label_selector.clone(),
+            parameters: String::new(),
             content: self.content,
         }
     }

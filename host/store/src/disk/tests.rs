@@ -41,6 +41,7 @@ fn name(resource: &str) -> StoreName {
             path: format!("/api/v1/{resource}"),
             field_selector: String::new(),
             label_selector: String::new(),
+            parameters: String::new(),
             content: ObjectContent::Complete,
         },
     )

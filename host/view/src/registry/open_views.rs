@@ -14,10 +14,14 @@ use weir_process::ledger::{Charge, Ledger, OverShare, Owner, Use};
 
 /// How long a view that no client reads is kept.
 const IDLE: Duration = Duration::from_secs(600);
+/// The same of a view that only one client and request can read.
+const PRIVATE_IDLE: Duration = Duration::from_secs(60);
 /// The most views that clients have opened, and the most that node components have.
 ///
 /// A node with 110 pods has some hundred: one for each Secret and ConfigMap.
 pub(super) const MAX_VIEWS: usize = 1024;
+/// The most of them that one owner has, but for the daemon and node components.
+const MAX_OF_OWNER: usize = MAX_VIEWS / 4;
 /// What a view costs beside its objects and its key: two tasks, the watch upstream with its buffers, and an empty history.
 const VIEW: u64 = 64 << 10;
 /// What each object costs in the index of a view, and in that of a store beside its bytes.
@@ -38,6 +42,16 @@ pub(super) struct ViewKey {
 }
 
 impl ViewKey {
+    /// Logs what happens to the view. Each request of any client may open a private one.
+    pub(super) fn log(&self, what: std::fmt::Arguments<'_>) {
+        match self.reader {
+            StoreReader::Private(_) => {
+                tracing::debug!(collection = %self.collection, component = self.label(), "{what}")
+            }
+            _ => tracing::info!(collection = %self.collection, component = self.label(), "{what}"),
+        }
+    }
+
     /// The component in logs and in `/caches`.
     pub(super) fn label(&self) -> &str {
         self.component.as_deref().unwrap_or("peers")
@@ -66,8 +80,9 @@ pub(super) struct OpenView {
 impl ViewKey {
     /// The bytes of all names that a client chooses.
     fn bytes(&self) -> u64 {
-        let Collection { path, field_selector, label_selector, version, .. } = &self.collection;
-        let names = [path, field_selector, label_selector, version].into_iter().map(String::len).sum::<usize>();
+        let Collection { path, field_selector, label_selector, parameters, version, .. } = &self.collection;
+        let names =
+            [path, field_selector, label_selector, parameters, version].into_iter().map(String::len).sum::<usize>();
         (names + self.component.as_ref().map_or(0, String::len)) as u64
     }
 
@@ -116,14 +131,19 @@ impl OpenViews {
     fn close(&mut self, key: &ViewKey, reason: &str) {
         if let Some(found) = self.views.remove(key) {
             found.stop.cancel();
-            tracing::info!(collection = %key.collection, component = key.label(), reason, "view closed");
+            key.log(format_args!("view closed: {reason}"));
         }
     }
 
     /// Closes the views that no client has read for a while.
     pub(super) fn close_idle(&mut self) {
-        let idle = |found: &OpenView| found.used.elapsed() > IDLE && !found.is_watched();
-        let idle: Vec<_> = self.views.iter().filter(|(_, found)| idle(found)).map(|(key, _)| key.clone()).collect();
+        let is_of_one = |key: &ViewKey| matches!(key.reader, StoreReader::Private(_));
+        let watched = self.views.iter_mut().filter(|(key, found)| is_of_one(key) && found.view.open_watches() > 0);
+        watched.for_each(|(_, found)| found.used = Instant::now());
+        let limit = |key: &ViewKey| if is_of_one(key) { PRIVATE_IDLE } else { IDLE };
+        let idle = |key: &ViewKey, found: &OpenView| found.used.elapsed() > limit(key) && !found.is_watched();
+        let idle = self.views.iter().filter(|(key, found)| idle(key, found));
+        let idle: Vec<_> = idle.map(|(key, _)| key.clone()).collect();
         idle.iter().for_each(|key| self.close(key, "no client reads it"));
     }
 
@@ -133,10 +153,29 @@ impl OpenViews {
     pub(super) fn make_room(&mut self, owner: &Owner) -> bool {
         let is_reserved = owner.is_reserved();
         let same = |found: &OpenView| found.charge.owner().is_reserved() == is_reserved;
+        let own = self.views.values().filter(|found| found.is_of(owner)).count();
+        if !is_reserved && own >= MAX_OF_OWNER {
+            return self.close_unread(|found| found.is_of(owner), "its user has too many views");
+        }
         if self.views.values().filter(|found| same(found)).count() < MAX_VIEWS {
             return true;
         }
         self.close_unread(same, "there are too many views")
+    }
+
+    /// Closes what an owner watched in the same words with another credential, such as the token before: it would count until it
+    /// is idle for long enough.
+    pub(super) fn close_replaced(&mut self, owner: &Owner, key: &ViewKey) {
+        let is_replaced = |of: &ViewKey| {
+            matches!(of.reader, StoreReader::Private(_))
+                && of.reader != key.reader
+                && of.collection == key.collection
+                && of.component == key.component
+        };
+        let replaced = self.views.iter();
+        let replaced = replaced.filter(|(of, found)| is_replaced(of) && found.is_of(owner) && !found.is_watched());
+        let replaced: Vec<_> = replaced.map(|(key, _)| key.clone()).collect();
+        replaced.iter().for_each(|key| self.close(key, "its user has another credential"));
     }
 
     /// Closes the view that clients have not read for the longest time, of those that a condition holds for and that nobody

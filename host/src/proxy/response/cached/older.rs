@@ -27,6 +27,8 @@ const MAX_EVENT: usize = 32 << 20;
 /// How long the API server's watch lasts. kube-apiserver sends a BOOKMARK 2 s before its end, otherwise once a minute, and
 /// where nothing changes only a BOOKMARK shows that the client has got all events before the history.
 const TIMEOUT: u64 = 4;
+/// The same of resources without BOOKMARKs: kube-apiserver keeps no watch cache of Events.
+const LONGEST: u64 = 1800;
 
 /// The events before the history.
 pub(super) struct OlderEvents {
@@ -37,6 +39,7 @@ pub(super) struct OlderEvents {
     filtering: Filtering,
     made_by: ChainVersion,
     until: CatchUp,
+    has_bookmarks: bool,
 }
 
 /// Some events as the client gets them.
@@ -79,7 +82,9 @@ impl OlderEvents {
         let query = &request.parsed.query;
         let timeout =
             query.first("timeoutSeconds").and_then(|seconds| seconds.parse().ok()).filter(|timeout| *timeout > 0);
-        let timeout = timeout.unwrap_or(TIMEOUT).min(TIMEOUT).to_string();
+        // Where none comes, an event may, hours later.
+        let longest = if view.lacks_bookmarks() { LONGEST } else { TIMEOUT };
+        let timeout = timeout.unwrap_or(longest).min(longest).to_string();
         let path = query.with("timeoutSeconds", &timeout).with("allowWatchBookmarks", "true");
         let path = path.on(request.parsed.forward.path())?;
         let answered_by = proxy.access.resource_answered_by(resource);
@@ -97,6 +102,7 @@ impl OlderEvents {
             filtering,
             made_by,
             until,
+            has_bookmarks: false,
         })
     }
 
@@ -116,7 +122,11 @@ impl OlderEvents {
         view: &View,
     ) -> Result<OlderBatch, StatusError> {
         // An interrupted watch ends between two events; the client continues with another one.
-        let bytes = self.upstream.next().await.ok().flatten();
+        let received = self.upstream.next().await;
+        if matches!(received, Ok(None)) && !self.has_bookmarks {
+            view.note_lack_of_bookmarks();
+        }
+        let bytes = received.ok().flatten();
         let ended = bytes.is_none();
         match bytes {
             Some(bytes) => self.decoder.push(bytes),
@@ -129,6 +139,7 @@ impl OlderEvents {
         // Later events come from the history.
         let is_older = |event: &WatchEvent| version(event).unwrap_or_default() <= self.until.to;
         let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until.to);
+        self.has_bookmarks |= events.iter().any(|event| event.event_type == EventType::Bookmark);
         let has_error = events.iter().any(|event| event.event_type == EventType::Error);
         events.retain(is_older);
         let outcomes = outcomes(&self.filtering, &events).await;

@@ -19,6 +19,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Sleep};
 use weir_kube::Verb;
+use weir_runtime::ChainVersion;
+use weir_store::ReflectorError;
 use weir_store::cache::ObjectFormat;
 use weir_view::machine::{Begin, CatchUpError, Frame as WatchFrame, ViewWatch};
 
@@ -66,7 +68,7 @@ pub(super) struct CachedWatch {
     pub(super) deadline: Pin<Box<Sleep>>,
     /// The time up to the deadline.
     lasts: Duration,
-    /// Resolves when the daemon stops.
+    /// Resolves when the daemon stops, or when nothing follows.
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) over: bool,
 }
@@ -165,7 +167,7 @@ impl CachedWatch {
     fn new(proxy: Arc<Proxy>, request: Arc<CacheableRequest>, read: CachedRead, view: Arc<View>, phase: Phase) -> Self {
         proxy.metrics.watches().inc();
         let open = view.open_watch(&read.selector, request.close.clone());
-        let (tasks, closed) = (proxy.tasks.clone(), view.closed().clone());
+        let (tasks, closed, refused) = (proxy.tasks.clone(), view.closed().clone(), refused(&view));
         let timeout = match read.options.timeout_seconds.and_then(|seconds| seconds.try_into().ok()) {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
             _ => MIN_TIMEOUT.mul_f64(1.0 + fastrand::f64()),
@@ -184,6 +186,7 @@ impl CachedWatch {
                 tokio::select! {
                     () = tasks.stopping() => {}
                     () = closed.cancelled_owned() => {}
+                    () = refused => {}
                 }
             }),
             open,
@@ -220,9 +223,11 @@ impl CachedWatch {
     }
 
     fn fail(&mut self, error: &StatusError) {
-        // A client that has to list again is no failure.
-        if !matches!(error, StatusError::Expired(_)) {
-            let request: (&dyn std::fmt::Display, &str) = (&self.read.resource.collection, &self.read.component);
+        let request: (&dyn std::fmt::Display, &str) = (&self.read.resource.collection, &self.read.component);
+        if matches!(error, StatusError::Expired(_)) {
+            self.proxy.metrics.relist("hidden");
+            tracing::debug!(path = %request.0, component = request.1, reason = %error, "watch ended with 410 so that its client lists again");
+        } else {
             self.proxy.failures.warn("watch ended with an ERROR event", request, None, error);
         }
         self.frames.clear();
@@ -332,14 +337,16 @@ impl CachedWatch {
     /// Follows the API server's events until they reach the view's history.
     async fn follow_older(&mut self) -> Result<(), StatusError> {
         let Phase::Older { watch, events } = &mut self.phase else { return Ok(()) };
+        let made_by = events.made_by();
         let batch = tokio::select! {
             batch = events.next(&self.proxy, &self.request, &self.view) => batch?,
+            () = takes_other_chain(&mut self.changes, &self.view, made_by) => OlderBatch::end(),
             () = &mut self.deadline => OlderBatch::end(),
             () = &mut self.stopping => OlderBatch::end(),
         };
         if batch.degraded > 0 {
             // Also where another view serves the client next.
-            self.proxy.chain_stamps.degrade(events.made_by(), &self.read.resource.resource, batch.degraded);
+            self.proxy.chain_stamps.degrade(made_by, &self.read.resource.resource, batch.degraded);
             self.view.end_stream(batch.degraded, None);
         }
         self.ready.extend(batch.events);
@@ -379,6 +386,29 @@ impl CachedWatch {
         if self.lasts <= LAST_BOOKMARK {
             // Without it the client continues where it is.
             let _ = self.bookmark();
+        }
+    }
+}
+
+/// Resolves when the API server refuses what a private view shows: its client learns why from its next watch. Never for others.
+fn refused(view: &View) -> impl Future<Output = ()> + Send + use<> {
+    let private = view.is_private().then(|| view.reflector_state());
+    async move {
+        let is_final = |error: &ReflectorError| error.needs_operator_action();
+        match private {
+            Some(mut state) => {
+                drop(state.wait_for(|state| state.error.as_ref().is_some_and(is_final)).await);
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Waits until a view has taken another chain than this one, or is closed.
+async fn takes_other_chain(changes: &mut tokio::sync::watch::Receiver<Option<u64>>, view: &View, chain: ChainVersion) {
+    while view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED) == chain {
+        if changes.changed().await.is_err() {
+            return;
         }
     }
 }

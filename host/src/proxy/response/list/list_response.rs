@@ -45,10 +45,6 @@ impl ListResponse {
             Some(ListPiece::Head(bytes)) => Some(self.encoder.head(bytes)),
             Some(ListPiece::Items(items)) => Some(self.filter(items).await?),
             Some(ListPiece::Tail(bytes)) => {
-                let (filtering, resource) = (&self.read.filtering, &self.read.resource.resource);
-                if !filtering.is_degraded() {
-                    self.proxy.chain_stamps.recover(filtering.version(), resource);
-                }
                 let version = self.input.version();
                 if let Some(version) = version {
                     self.read.note_version(&self.proxy, version);

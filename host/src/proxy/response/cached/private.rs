@@ -1,0 +1,178 @@
+//! Filtered watches that no shared view serves: of resources that are not cached, of aggregated APIs, too wide ones, and with
+//! selectors that only the API server evaluates.
+//!
+//! A view serves them, too, with all that it promises. Its store is private: read with exactly the client's credential and in its
+//! words, so that the API server itself decides what is in it. It is in memory only, in the share of the client's user, and lasts as
+//! long as a watch of it is open and a minute longer, for the same credential and request. What cannot be served so gets what the API
+//! server says of it, or an error, never a watch without filters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, StatusCode, header};
+use tokio::time::timeout;
+use weir_kube::{ListOptions, MediaType, OptionsErrorKind, RequestInfo, RequestKind};
+use weir_store::ReflectorError;
+
+use super::start::is_consistent;
+use super::{CacheableRequest, CachedRead, fresh, in_step, share, watch};
+use crate::proxy::Proxy;
+use crate::proxy::body::{ResponseBody, guarded};
+use crate::proxy::respond::StatusError;
+use crate::proxy::response::read::{ReadRequest, ReadResponse};
+use weir_view::{RequestSelector, View};
+use weir_wire::headers::FromUpstream;
+
+/// How long the first list of a store may take.
+const FIRST_LIST: Duration = Duration::from_secs(300);
+
+/// Responds to a filtered watch.
+///
+/// # Errors
+/// The watch cannot be served, and the API server does not say why.
+pub(in crate::proxy) async fn watch(
+    proxy: &Arc<Proxy>,
+    read: &ReadRequest,
+    request: &Arc<CacheableRequest>,
+) -> Result<Response<ResponseBody>, StatusError> {
+    let mut reason = "Weir cannot filter a watch in this form".to_owned();
+    if proxy.upstream.is_reachable() && read.is_served() {
+        match respond(proxy, request, read.media_type).await {
+            Ok(response) => return Ok(response),
+            Err(Unserved::Error(error)) => return Err(error),
+            Err(Unserved::Store(error @ ReflectorError::NoRoom { .. })) => {
+                return Err(StatusError::NoRoom(error.to_string()));
+            }
+            Err(Unserved::Store(error)) => reason = error.to_string(),
+            Err(Unserved::Unknown) => {}
+        }
+    }
+    let (list, selection) = read.list_of_selected(MediaType::JSON);
+    if let Some(path) = selection.with("limit", "1").on(&list.resource.collection)
+        && let ReadResponse::Other(mut refusal) = list.send(proxy, path).await?
+    {
+        // It says nothing of the permission to watch, but for a token that is refused altogether.
+        if refusal.status() != StatusCode::UNAUTHORIZED {
+            refusal.extensions_mut().remove::<FromUpstream>();
+        }
+        return Ok(refusal);
+    }
+    match read.send(proxy, read.upstream_path()).await? {
+        ReadResponse::Other(refusal) => Ok(refusal),
+        ReadResponse::Objects(_) => Err(StatusError::InvalidResponse(reason)),
+    }
+}
+
+/// Responds to a watch that filters matched before and no longer do. `None`: it is forwarded.
+pub(in crate::proxy) async fn continued(
+    proxy: &Arc<Proxy>,
+    read: &ReadRequest,
+    request: &Arc<CacheableRequest>,
+) -> Option<Response<ResponseBody>> {
+    if !proxy.upstream.is_reachable() || !read.is_served() {
+        return None;
+    }
+    match respond(proxy, request, read.media_type).await {
+        Ok(response) => Some(response),
+        Err(Unserved::Error(error)) => Some(error.response(read.media_type.encoding)),
+        Err(Unserved::Store(_) | Unserved::Unknown) => None,
+    }
+}
+
+/// Why no private view serves a watch.
+enum Unserved {
+    /// The client gets this error.
+    Error(StatusError),
+    /// Its store cannot be filled.
+    Store(ReflectorError),
+    /// The API server's own answer is the best.
+    Unknown,
+}
+
+/// Responds from a private view.
+async fn respond(
+    proxy: &Arc<Proxy>,
+    request: &Arc<CacheableRequest>,
+    media_type: MediaType,
+) -> Result<Response<ResponseBody>, Unserved> {
+    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let views = &proxy.all_views;
+    let parsed = with_known_options(parsed).ok_or(Unserved::Unknown)?;
+    let read = CachedRead::of(media_type, component, &parsed, RequestSelector::default(), true);
+    let mut read = read.ok_or(Unserved::Unknown)?;
+    let own = proxy.access.own(caller, headers, &parsed, media_type.encoding).await;
+    let (permit, credential) = own.ok_or(Unserved::Unknown)?;
+    read.delegation = views.delegate(permit.reader(), credential);
+    let too_many = || Unserved::Error(StatusError::NoRoom("too many of them are open".to_owned()));
+    let opened = share::open(proxy, views, request, &permit, true).ok_or_else(too_many)?;
+    let (view, charge) = opened.map_err(Unserved::Error)?;
+    // A list that began after the request is as new as it asks for.
+    let is_new = view.opened() >= request.started;
+    filled(proxy, &view, read.delegation.is_some()).await?;
+    if is_consistent(&read.resource, &read.options) && !is_new {
+        let newest = timeout(fresh::FRESH, view.newest_version()).await;
+        let version = newest.ok().flatten().ok_or(Unserved::Unknown)?;
+        // Only a BOOKMARK shows it then.
+        let within = if view.can_reach() { fresh::FRESH } else { proxy.start_wait };
+        if timeout(within, fresh::reaches(&view, version)).await.is_err() {
+            let current = view.snapshot().version;
+            return Err(Unserved::Error(StatusError::TooLargeVersion { version, current }));
+        }
+    }
+    fresh::is_of_this_cluster(read.start, &view).await.map_err(Unserved::Error)?;
+    let is_in_step = in_step(proxy, &read, &view).await.is_some();
+    let warnings = view.warnings();
+    let response = watch::watch(proxy, request, CachedRead { is_in_step, ..read }, view, true).await;
+    let mut response = response.ok_or(Unserved::Unknown)?;
+    for warning in warnings.iter() {
+        response.headers_mut().append(header::WARNING, warning.clone());
+    }
+    Ok(match charge {
+        Some(charge) => guarded(response, charge),
+        None => response,
+    })
+}
+
+/// The request without the parameters that only the API server knows: they are in the store's requests.
+fn with_known_options(parsed: &RequestInfo) -> Option<RequestInfo> {
+    let resource = parsed.resource().filter(|resource| resource.subresource.is_none())?;
+    match &resource.options {
+        Ok(_) => Some(parsed.clone()),
+        Err(error) if error.kind == OptionsErrorKind::Unknown => {
+            let mut known = resource.clone();
+            known.options = Ok(Arc::new(ListOptions::decode(&parsed.query).ok()?));
+            Some(RequestInfo { kind: RequestKind::Resource(Box::new(known)), ..parsed.clone() })
+        }
+        Err(_) => None,
+    }
+}
+
+/// Waits until a view has its objects, and its client may read them. A store that is read with a delegated credential follows the API
+/// server again before anything of it is shown.
+async fn filled(proxy: &Proxy, view: &View, is_delegated: bool) -> Result<(), Unserved> {
+    let (mut filled, mut followed, mut refused) = (view.subscribe(), view.reflector_state(), view.reflector_state());
+    let ready = async {
+        filled.wait_for(|end| end.is_some()).await.ok()?;
+        followed.wait_for(|_| !is_delegated || view.follows_api_server()).await.ok().map(drop)
+    };
+    // What passes by itself, such as 503, is waited for a while.
+    let failing = async {
+        loop {
+            tokio::time::sleep(proxy.start_wait).await;
+            if let Some(error) = &view.reflector_state().borrow().error {
+                return error.clone();
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        state = refused.wait_for(|state| state.error.as_ref().is_some_and(ReflectorError::needs_operator_action)) => {
+            let error = state.ok().and_then(|state| state.error.clone());
+            Err(error.map_or(Unserved::Unknown, Unserved::Store))
+        }
+        ready = ready => ready.ok_or(Unserved::Unknown),
+        error = failing => Err(Unserved::Store(error)),
+        () = tokio::time::sleep(FIRST_LIST) => Err(Unserved::Unknown),
+        () = proxy.tasks.stopping() => Err(Unserved::Error(StatusError::Stopping)),
+    }
+}
