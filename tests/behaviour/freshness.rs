@@ -82,8 +82,10 @@ async fn a_watch_list_without_a_version_is_at_the_newest_one() {
 #[tokio::test]
 async fn a_view_that_is_behind_serves_no_watch_without_a_version() {
     let (server, weir, client) = viewed().await;
+    let client = client.with("authorization", "Bearer own");
     let is_watch = |request: &Recorded| request.path == SERVICES && request.query.contains("watch=");
-    server.on_request(move |request| match is_watch(request) && request.header("user-agent").starts_with("weir") {
+    // The shared reflector's, not that of the client's own store.
+    server.on_request(move |request| match is_watch(request) && request.header("authorization") != "Bearer own" {
         true => Action::json(503, "{}"),
         false => Action::Serve,
     });

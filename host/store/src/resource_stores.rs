@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
@@ -82,6 +83,7 @@ struct OpenStore {
     store: Arc<ResourceStore>,
     stop: CancellationToken,
     stores: Weak<Inner>,
+    opened: Instant,
     /// Keeps the store on disk while it is open.
     _persist: Option<PersistHandle>,
 }
@@ -122,6 +124,7 @@ impl ResourceStores {
     pub fn can_read_as(&self, reader: &StoreReader) -> bool {
         match reader {
             StoreReader::Client(_) => self.0.config.delegated.is_some(),
+            StoreReader::Private(reader) => self.can_read_as(reader),
             _ => self.0.client(reader).is_some(),
         }
     }
@@ -252,8 +255,8 @@ impl Inner {
         }
         self.spawn(stop.clone(), reflector.check(self.config.check.clone(), id.name().to_string()).run());
         self.spawn(stop.clone(), reflector.consistent_reads().run());
-        let opened =
-            |persist| OpenStore { id: id.clone(), store: store.clone(), stop: stop.clone(), stores, _persist: persist };
+        let (store_of, stop_of, opened) = (store.clone(), stop.clone(), Instant::now());
+        let opened = |_persist| OpenStore { id: id.clone(), store: store_of, stop: stop_of, stores, opened, _persist };
         let Some(disk) = disk else {
             self.spawn(stop.clone(), reflector.run());
             return Some(opened(None));
@@ -317,6 +320,12 @@ impl StoreHandle {
     #[must_use]
     pub fn collection(&self) -> &Collection {
         &self.0.id.collection
+    }
+
+    /// When it was opened, before its first list.
+    #[must_use]
+    pub fn opened(&self) -> Instant {
+        self.0.opened
     }
 
     /// The identity with which the store is read.

@@ -188,6 +188,11 @@ impl Views {
         }
     }
 
+    /// Whether there is a credential of this identity to read with.
+    pub fn can_read_as(&self, reader: &StoreReader) -> bool {
+        self.stores.can_read_as(reader)
+    }
+
     /// Delegates the credential of a client's request to the stores that are read with it. `None` for other readers of stores.
     pub fn delegate(&self, reader: &StoreReader, credential: HeaderMap) -> Option<Delegation> {
         self.stores.delegate(reader, credential)

@@ -42,7 +42,6 @@ pub struct View {
     degraded: AtomicUsize,
     counters: WatchCounters,
     closed: CancellationToken,
-    opened: Instant,
     /// Whether the API server has ended a catch-up in time without a BOOKMARK: it sends none for the resource.
     lacks_bookmarks: AtomicBool,
 }
@@ -109,14 +108,13 @@ impl View {
             degraded: AtomicUsize::new(0),
             counters,
             closed: CancellationToken::new(),
-            opened: Instant::now(),
             lacks_bookmarks: AtomicBool::new(false),
         }
     }
 
-    /// When it was opened: what it lists first is as new.
-    pub fn opened(&self) -> Instant {
-        self.opened
+    /// When its store was opened: what that lists first is as new.
+    pub fn store_opened(&self) -> Instant {
+        self.store.opened()
     }
 
     /// Whether the API server sends no BOOKMARKs for the resource, as far as it has shown that.
@@ -124,9 +122,9 @@ impl View {
         self.lacks_bookmarks.load(Ordering::Relaxed)
     }
 
-    /// Notes that the API server has ended a watch in time without a BOOKMARK.
-    pub fn note_lack_of_bookmarks(&self) {
-        self.lacks_bookmarks.store(true, Ordering::Relaxed);
+    /// Notes whether the API server has sent a BOOKMARK in a watch that it ended in time.
+    pub fn note_bookmarks(&self, sent: bool) {
+        self.lacks_bookmarks.store(!sent, Ordering::Relaxed);
     }
 
     /// The current objects.

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use weir_apiserver::{Action, End};
 
 use super::filtered::filtered;
 use super::*;
+use weir_process::ledger::{Owner, Use};
 use weir_runtime::Outcome;
 
 const SERVICES: &str = "/api/v1/services";
@@ -125,6 +128,67 @@ async fn watches_of_a_user_whose_share_is_used_up_are_refused() {
         open.push(response);
     }
     panic!("500 watches with 16 MiB");
+}
+
+/// Its list would go on, and nobody would count it.
+#[tokio::test]
+async fn a_watch_whose_view_is_closed_while_it_waits_for_its_list_is_refused() {
+    let ledger = Ledger::new(16 << 20);
+    let of = ledger.clone();
+    let fixture = fixture_with(|config| config.ledger = of).await;
+    fixture.filter("*/services", &Script::new(|_| Outcome::Unchanged));
+    fixture.server.on_request(|request| if request.path == SERVICES { Action::Hang } else { Action::Serve });
+    let others = ledger.charge(&Owner::Client("b".into()), Use::Views, 0).unwrap();
+    let closed = async {
+        fixture.opened((1, 0)).await;
+        others.set(16 << 20);
+    };
+    let (response, ()) = tokio::join!(fixture.send(WATCH, &[]), closed);
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(response.headers().contains_key("retry-after"));
+}
+
+/// The store's own watch goes on for minutes.
+#[tokio::test]
+async fn a_permission_that_was_taken_away_opens_no_other_watch_of_the_same_store() {
+    let (fixture, _script) = filtered().await;
+    let own = [("authorization", "Bearer one")];
+    let mut events = fixture.watch_as(WATCH, &own).await;
+    assert_eq!((events.next_summary().await, events.next_summary().await), ("ADDED a".into(), "ADDED c".into()));
+    let forbidden = json!({"kind": "Status", "apiVersion": "v1", "code": 403}).to_string();
+    fixture.server.on_request(move |request| match request.path == SERVICES {
+        true => Action::json(403, forbidden.clone()),
+        false => Action::Serve,
+    });
+    for start in ["", "&resourceVersion=0"] {
+        let response = fixture.send(&format!("{WATCH}{start}"), &own).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{start}");
+    }
+}
+
+/// The view of another program has the store of the first, which may be behind.
+#[tokio::test]
+async fn a_consistent_watch_of_a_store_that_was_open_and_is_behind_is_refused() {
+    let (fixture, _script) = filtered().await;
+    fixture.server.on_request(|request| match request.query.contains("watch=") {
+        true => {
+            let nothing = futures_util::stream::pending::<Result<Frame<Bytes>, weir_apiserver::ResponseBodyError>>();
+            let mut response = http::Response::new(StreamBody::new(nothing).boxed_unsync());
+            response.headers_mut().insert("content-type", "application/json".parse().unwrap());
+            Action::Stream(response)
+        }
+        false => Action::Serve,
+    });
+    let as_program = |program| [("authorization", "Bearer one"), ("user-agent", program)];
+    let mut first = fixture.watch_as(WATCH, &as_program("first/1")).await;
+    assert_eq!((first.next_summary().await, first.next_summary().await), ("ADDED a".into(), "ADDED c".into()));
+    fixture.service("d", "ClusterIP");
+    let second = fixture.send(WATCH, &as_program("second/1")).await;
+    assert_eq!(second.status(), StatusCode::GATEWAY_TIMEOUT);
+    assert!(second.headers().contains_key("retry-after"));
+    let any =
+        fixture.watch_as(&format!("{WATCH}&resourceVersion=0"), &as_program("second/1")).await.next_summary().await;
+    assert_eq!(any, "ADDED a", "any version will do");
 }
 
 #[tokio::test]

@@ -83,6 +83,8 @@ pub(crate) struct StoreCheck {
     pub(super) store: Arc<ResourceStore>,
     pub(super) connectivity: Connectivity,
     pub(super) delegated: Option<DelegatedCredential>,
+    /// For one client alone.
+    pub(super) is_private: bool,
     /// Of the store.
     pub(super) name: String,
     pub(super) config: CheckConfig,
@@ -228,6 +230,11 @@ impl StoreCheck {
 
     /// Reports a difference. Its store is listed again, unless such a list has shown it.
     fn report(&self, difference: Difference, goes_on: bool) {
+        // An aggregated API has versions of its own, which say nothing of the cluster's.
+        if self.is_private && !self.server.collection.path.starts_with("/api/") {
+            tracing::debug!(store = self.name, %difference, goes_on, "a private store differs from what an API has, it is listed again");
+            return;
+        }
         let peer = self.store.peer();
         if goes_on {
             tracing::warn!(

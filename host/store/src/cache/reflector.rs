@@ -58,7 +58,7 @@ pub struct ResourceReflector {
     pub(super) must_relist: bool,
     /// The last change of the cluster when the present request was sent.
     pub(super) cluster_change: u64,
-    is_private: bool,
+    pub(super) is_private: bool,
 }
 
 /// What a reflector does next.
@@ -157,6 +157,7 @@ impl ResourceReflector {
             if self.wait_for_credential().await > MAX_PAUSE && !self.is_private {
                 phase = Phase::List;
             }
+            let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
             if self.apply_doubt() {
                 phase = Phase::List;
             }
@@ -214,7 +215,6 @@ impl ResourceReflector {
                 }
                 (Err(RequestError::NotFound), _) => {
                     self.report(ReflectorError::NotServed { resource: self.collection.resource.clone() });
-                    let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
                     let withdrawn = withdrawn(self.delegated.as_ref(), sent.as_deref());
                     let wait = backoff.wait_for(jitter(self.timing.rediscovery), &mut self.reconnects);
                     tokio::select! { () = wait => {}, () = withdrawn => {} }
@@ -224,7 +224,6 @@ impl ResourceReflector {
                     let invalid = matches!(error, ReflectorError::InvalidResponse { .. });
                     self.refused(&error).await;
                     self.report(error);
-                    let sent = self.delegated.as_ref().and_then(DelegatedCredential::newest);
                     let withdrawn = withdrawn(self.delegated.as_ref(), sent.as_deref());
                     let wait = backoff.wait_or_reconnect(&mut self.reconnects);
                     // The next client with a credential does not wait for what another one's got.
@@ -295,11 +294,12 @@ impl ResourceReflector {
 
     fn report(&self, error: ReflectorError) {
         let text = error.to_string();
-        match (self.store.set_error(error), &self.delegated) {
-            (true, None) => tracing::warn!(collection = %self.collection, error = text, "reflector failed, retrying"),
-            // The client gets the API server's own answer, and chooses what is read.
-            (true, Some(_)) => {
-                tracing::debug!(collection = %self.collection, error = text, "reflector failed, retrying")
+        // A client of its own gets the API server's answer, and chooses what is read.
+        let is_of_client = self.is_private || self.delegated.is_some();
+        match (self.store.set_error(error), is_of_client) {
+            (true, false) => tracing::warn!(collection = %self.collection, error = text, "reflector failed, retrying"),
+            (true, true) => {
+                tracing::debug!(collection = %self.collection, error = text, "reflector failed, retrying");
             }
             (false, _) => {}
         }

@@ -13,7 +13,7 @@ impl ResourceReflector {
     pub(crate) fn check(&self, config: CheckConfig, name: String) -> StoreCheck {
         let (store, connectivity, delegated) =
             (self.store.clone(), self.sources.connectivity().clone(), self.delegated.clone());
-        StoreCheck { server: self.server(), store, connectivity, delegated, name, config }
+        StoreCheck { server: self.server(), store, connectivity, delegated, is_private: self.is_private, name, config }
     }
 
     /// Returns what brings the store to the API server's newest version when a reader asks for it.

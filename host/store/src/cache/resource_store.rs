@@ -267,9 +267,10 @@ impl ResourceStore {
     }
 
     /// Notes that the reflector has no credential now, so that the API server's later changes are missing. What the last one got
-    /// says nothing of the next.
+    /// says nothing of the next; what the list of a share exceeds does.
     pub(super) fn set_paused(&self) {
-        self.state.send_if_modified(|state| state.error.take().is_some());
+        let is_of_credential = |error: &mut ReflectorError| !matches!(error, ReflectorError::NoRoom { .. });
+        self.state.send_if_modified(|state| state.error.take_if(is_of_credential).is_some());
         // Objects of another cluster stay what they are.
         let _ = self.origin.compare_exchange(FOLLOWED, PAUSED, Ordering::AcqRel, Ordering::Acquire);
     }

@@ -233,6 +233,7 @@ impl OpenViews {
         let store = found.store.as_ref().map(|store| ledger.charge(owner, Use::Views, store.bytes())).transpose();
         if let (Ok(view), Ok(store)) = (taken, store) {
             (found.charge, found.store) = (view, store.map(Arc::new));
+            found.store.iter().for_each(|charge| Self::limit_store(&found.view.store, ledger, charge));
         }
     }
 
@@ -240,7 +241,11 @@ impl OpenViews {
     pub(super) fn limit_store(store: &StoreHandle, ledger: &Ledger, charge: &Arc<Charge>) {
         let (ledger, charge) = (ledger.clone(), Arc::downgrade(charge));
         store.room().limit(move |bytes| {
-            let Some(charge) = charge.upgrade().filter(|charge| charge.bytes() < bytes) else { return true };
+            // Its views are closed: nobody's share counts what follows.
+            let Some(charge) = charge.upgrade() else { return false };
+            if charge.bytes() >= bytes {
+                return true;
+            }
             let grown = charge.grow_to(bytes);
             if matches!(grown, Err(OverShare::OfOwner { .. })) {
                 ledger.penalize(charge.owner());

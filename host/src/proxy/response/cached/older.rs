@@ -3,8 +3,11 @@
 //! is deleted, and where the state that the client would have to delete is not known, it lists again. A client above the stamp
 //! holds nothing that the chain hides.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header;
+use tokio::time::Instant;
 use weir_document::json::EventType;
 use weir_kube::{Encoding, MediaType};
 use weir_runtime::{ChainVersion, Outcome};
@@ -27,6 +30,8 @@ const MAX_EVENT: usize = 32 << 20;
 /// How long the API server's watch lasts. kube-apiserver sends a BOOKMARK 2 s before its end, otherwise once a minute, and
 /// where nothing changes only a BOOKMARK shows that the client has got all events before the history.
 const TIMEOUT: u64 = 4;
+/// A watch that lasted longer has had its BOOKMARK.
+const WITH_BOOKMARK: Duration = Duration::from_secs(TIMEOUT - 1);
 /// The same of resources without BOOKMARKs: kube-apiserver keeps no watch cache of Events.
 const LONGEST: u64 = 1800;
 
@@ -40,6 +45,7 @@ pub(super) struct OlderEvents {
     made_by: ChainVersion,
     until: CatchUp,
     has_bookmarks: bool,
+    started: Instant,
 }
 
 /// Some events as the client gets them.
@@ -103,6 +109,7 @@ impl OlderEvents {
             made_by,
             until,
             has_bookmarks: false,
+            started: Instant::now(),
         })
     }
 
@@ -123,8 +130,9 @@ impl OlderEvents {
     ) -> Result<OlderBatch, StatusError> {
         // An interrupted watch ends between two events; the client continues with another one.
         let received = self.upstream.next().await;
-        if matches!(received, Ok(None)) && !self.has_bookmarks {
-            view.note_lack_of_bookmarks();
+        // A client's shorter watch, or one that the API server breaks off, says nothing.
+        if matches!(received, Ok(None)) && self.started.elapsed() > WITH_BOOKMARK {
+            view.note_bookmarks(self.has_bookmarks);
         }
         let bytes = received.ok().flatten();
         let ended = bytes.is_none();

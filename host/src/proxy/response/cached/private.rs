@@ -13,11 +13,12 @@ use http::{Response, StatusCode, header};
 use tokio::time::timeout;
 use weir_kube::{ListOptions, MediaType, OptionsErrorKind, RequestInfo, RequestKind};
 use weir_store::ReflectorError;
+use weir_upstream::ResponseBodyError;
 
 use super::start::is_consistent;
 use super::{CacheableRequest, CachedRead, fresh, in_step, share, watch};
 use crate::proxy::Proxy;
-use crate::proxy::body::{ResponseBody, guarded};
+use crate::proxy::body::{AbortError, ResponseBody, guarded};
 use crate::proxy::respond::StatusError;
 use crate::proxy::response::read::{ReadRequest, ReadResponse};
 use weir_view::{RequestSelector, View};
@@ -102,19 +103,29 @@ async fn respond(
     let mut read = read.ok_or(Unserved::Unknown)?;
     let own = proxy.access.own(caller, headers, &parsed, media_type.encoding).await;
     let (permit, credential) = own.ok_or(Unserved::Unknown)?;
+    if !views.can_read_as(permit.reader()) {
+        return Err(Unserved::Unknown);
+    }
     read.delegation = views.delegate(permit.reader(), credential);
     let too_many = || Unserved::Error(StatusError::NoRoom("too many of them are open".to_owned()));
     let opened = share::open(proxy, views, request, &permit, true).ok_or_else(too_many)?;
     let (view, charge) = opened.map_err(Unserved::Error)?;
-    // A list that began after the request is as new as it asks for.
-    let is_new = view.opened() >= request.started;
+    // A list that began after the request is as new as it asks for, and the API server has allowed it since.
+    let is_new = view.store_opened() >= request.started;
     filled(proxy, &view, read.delegation.is_some()).await?;
-    if is_consistent(&read.resource, &read.options) && !is_new {
-        let newest = timeout(fresh::FRESH, view.newest_version()).await;
-        let version = newest.ok().flatten().ok_or(Unserved::Unknown)?;
+    if !is_new {
+        let newest = timeout(proxy.start_wait, view.newest_version()).await;
+        let slow = |_| {
+            Unserved::Error(StatusError::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(
+                proxy.start_wait,
+            ))))
+        };
+        let version = newest.map_err(slow)?.ok_or(Unserved::Unknown)?;
         // Only a BOOKMARK shows it then.
         let within = if view.can_reach() { fresh::FRESH } else { proxy.start_wait };
-        if timeout(within, fresh::reaches(&view, version)).await.is_err() {
+        if is_consistent(&read.resource, &read.options)
+            && timeout(within, fresh::reaches(&view, version)).await.is_err()
+        {
             let current = view.snapshot().version;
             return Err(Unserved::Error(StatusError::TooLargeVersion { version, current }));
         }
@@ -166,6 +177,8 @@ async fn filled(proxy: &Proxy, view: &View, is_delegated: bool) -> Result<(), Un
     };
     tokio::select! {
         biased;
+        // Its list would go on, in nobody's share.
+        () = view.closed().cancelled() => Err(Unserved::Error(StatusError::NoRoom("it was closed to make room for others".to_owned()))),
         state = refused.wait_for(|state| state.error.as_ref().is_some_and(ReflectorError::needs_operator_action)) => {
             let error = state.ok().and_then(|state| state.error.clone());
             Err(error.map_or(Unserved::Unknown, Unserved::Store))

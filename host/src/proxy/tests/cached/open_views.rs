@@ -152,3 +152,20 @@ async fn during_a_penalty_nothing_is_closed_in_vain() {
     assert!(refused.to_string().contains(&format!("of {} bytes", 8 << 20)), "{refused}");
     assert_eq!(open(&views), (1, 0));
 }
+
+#[tokio::test]
+async fn a_user_has_at_most_256_views_and_takes_no_place_of_another() {
+    let ledger = Ledger::new(1 << 30);
+    let (_fixture, views) = with_ledger(&ledger).await;
+    let (one, other) = (Owner::Client("a".into()), Owner::Client("b".into()));
+    let request = RequestInfo::parse(&http::Method::GET, &SERVICES.parse().unwrap()).unwrap();
+    let permit = Permit::reviewed(StoreReader::Daemon, &request).unwrap();
+    let view =
+        |n: usize, owner: &Owner| views.view(&format!("tool-{n}"), &permit, Opener { owner, opens: true }).unwrap();
+    let of_other = view(1000, &other).unwrap();
+    let watched: Vec<_> = (0..256).map(|n| view(n, &one).unwrap()).collect();
+    assert!(view(256, &one).is_none() && view(1001, &other).is_some());
+    drop(watched);
+    assert!(view(256, &one).is_some(), "in the place of one that nobody watches");
+    assert!(!of_other.closed().is_cancelled());
+}
