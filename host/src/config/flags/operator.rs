@@ -98,9 +98,9 @@ pub struct StatusFlags {
     /// Where the daemon is.
     #[command(flatten)]
     pub admin: AdminFlags,
-    /// Format of the output: text, or json for what /status has
+    /// Format of the output: text, wide for more columns and whole names, or json for what /status has
     #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
-    pub output: OutputFormat,
+    pub output: StatusFormat,
 }
 
 /// Flags that say where the admin port of a daemon is.
@@ -120,6 +120,17 @@ impl AdminFlags {
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.admin_address, self.admin_port)
     }
+}
+
+/// A format of the output of `weir status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StatusFormat {
+    /// For people, in 80 columns.
+    Text,
+    /// For people, all of it.
+    Wide,
+    /// For programs.
+    Json,
 }
 
 /// A format of output.
