@@ -114,11 +114,19 @@ async fn the_command_prints_the_same_for_people() {
         "1. servicetopology: edited",
         "   keeps endpoints on the nodes of node pool hangzhou (NodePool: edge-a, edge-b)\n",
         "   10.244.3.4 is left out: it is on node edge-c\n",
-        "services default/web: text metadata.annotations['openyurt.io/topologyKeys'] → \"openyurt.io/nodepool\"",
         "-      \"nodeName\": \"edge-c\"",
-        "Do not match this component and resource: discardcloudservice",
+        "-v shows what each filter read.\n",
     ] {
         assert!(text.contains(line), "{line} in {text}");
+    }
+    let verbose = command(&site.weir, &[&arguments[..], &["-v"]].concat()).await;
+    let verbose = String::from_utf8(verbose.stdout).unwrap();
+    for line in [
+        "   sha256:",
+        "services default/web: text metadata.annotations['openyurt.io/topologyKeys'] → \"openyurt.io/nodepool\"",
+        "Do not match this component and resource: discardcloudservice",
+    ] {
+        assert!(verbose.contains(line) && !text.contains(line), "{line} in {verbose}");
     }
     let typo = command(&site.weir, &["endpointslice/web-x7k2p", "--component", "kubeproxy"]).await;
     let typo = String::from_utf8(typo.stdout).unwrap();

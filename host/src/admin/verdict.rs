@@ -135,7 +135,7 @@ fn suspended(name: &str, policy: &str, error: Option<&str>) -> String {
 fn failing(name: &str, policy: &str, objects: usize, first: &SetAsideObject) -> String {
     let (object, error) = (one_line(&first.object, REASON), one_line(&first.error, REASON));
     format!(
-        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them, weir explain shows what it read: {error}"
+        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them, weir explain -v shows what it read: {error}"
     )
 }
 

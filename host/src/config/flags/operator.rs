@@ -74,6 +74,9 @@ pub struct ExplainFlags {
     /// Client component whose view is explained, such as kube-proxy
     #[arg(long, value_name = "NAME")]
     pub component: String,
+    /// Show what each filter read, its digest, and which filters do not match
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Format of the output
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: OutputFormat,
