@@ -360,14 +360,17 @@ impl Reloader {
         }
         let plans = filters.iter().flat_map(|filter| filter.plan_warnings());
         let warnings: Vec<_> = configuration.warnings.iter().cloned().chain(plans).collect();
+        let known = self.status.last_result().filter(|_| unchanged);
+        let known = known.as_ref().map(ReloadResult::warnings).unwrap_or_default();
         self.status.live(&filters, ReloadResult::applied(source, &warnings));
         self.metrics.reload(if unchanged { "unchanged" } else { "applied" });
+        // A switch of a filter that does not exist changes no filter.
+        for warning in warnings.iter().filter(|warning| !known.contains(warning)) {
+            tracing::warn!(source, "configuration warning: {warning}");
+        }
         if unchanged {
             tracing::debug!(source, "filter set unchanged");
             return;
-        }
-        for warning in &warnings {
-            tracing::warn!(source, "configuration warning: {warning}");
         }
         let removed = before.iter().flat_map(|before| before.filters()).map(|filter| filter.name().to_string());
         let removed: Vec<_> = removed.filter(|name| !names.contains(name)).collect();

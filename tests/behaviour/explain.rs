@@ -114,11 +114,19 @@ async fn the_command_prints_the_same_for_people() {
         "1. servicetopology: edited",
         "   keeps endpoints on the nodes of node pool hangzhou (NodePool: edge-a, edge-b)\n",
         "   10.244.3.4 is left out: it is on node edge-c\n",
-        "services default/web: text metadata.annotations['openyurt.io/topologyKeys'] → \"openyurt.io/nodepool\"",
         "-      \"nodeName\": \"edge-c\"",
-        "Do not match this component and resource: discardcloudservice",
+        "-v shows what each filter read.\n",
     ] {
         assert!(text.contains(line), "{line} in {text}");
+    }
+    let verbose = command(&site.weir, &[&arguments[..], &["-v"]].concat()).await;
+    let verbose = String::from_utf8(verbose.stdout).unwrap();
+    for line in [
+        "   sha256:",
+        "services default/web: text metadata.annotations['openyurt.io/topologyKeys'] → \"openyurt.io/nodepool\"",
+        "Do not match this component and resource: discardcloudservice",
+    ] {
+        assert!(verbose.contains(line) && !text.contains(line), "{line} in {verbose}");
     }
     let typo = command(&site.weir, &["endpointslice/web-x7k2p", "--component", "kubeproxy"]).await;
     let typo = String::from_utf8(typo.stdout).unwrap();
@@ -205,7 +213,9 @@ async fn what_is_no_whole_answer_of_an_admin_port_does_not_hold_a_command() {
         ("HTTP/1.1 200 OK\r\n", true, "no answer within 10s"),
         (HALF, true, "no answer within 10s"),
         (HALF, false, "end of file before message length reached"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{", false, "EOF while parsing"),
+        ("HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 1\r\n\r\n{", false, "EOF while parsing"),
+        ("HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\n<html>", false, "404 Not Found, from another program"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", false, "200 OK, from another program"),
         ("SSH-2.0-OpenSSH_9.9\r\n", false, "invalid HTTP version parsed"),
         ("", false, "connection closed before message completed"),
     ];
@@ -231,6 +241,28 @@ async fn what_is_no_whole_answer_of_an_admin_port_does_not_hold_a_command() {
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{arguments:?}, {answer:?}: {said}");
     }))
     .await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_not_ready_gives_every_command_the_same_reason() {
+    let server = edge().await;
+    server.set_policy(|asked| !(asked.resource == "services" && asked.verb == "list"));
+    server.enforce(Enforce::Everybody);
+    let weir = Setup::new(server.url()).filters(&only("servicetopology", "")).bundled("servicetopology").start().await;
+    weir.logged("configuration refused").await;
+    let readyz = weir.admin().get("/readyz").await;
+    assert_eq!(readyz.status, 503);
+    let readyz = readyz.text();
+    let reason = readyz.trim().trim_start_matches("not ready: ");
+    assert!(reason.contains("listing services is forbidden"), "{reason}");
+    let explained = command(&weir, &["endpointslice/web-x7k2p", "--component", "kube-proxy"]).await;
+    let said = String::from_utf8(explained.stderr).unwrap();
+    assert!(!explained.status.success() && said.contains(reason), "{said}");
+    let port = weir.admin_url().rsplit(':').next().unwrap().to_owned();
+    let status =
+        Command::new(built::weir()).args(["status", "--admin-port", &port]).env_clear().output().await.unwrap();
+    let said = String::from_utf8(status.stdout).unwrap();
+    assert!(status.status.code() == Some(2) && said.contains(&format!("Ready:    no, {reason}")), "{said}");
 }
 
 #[tokio::test]

@@ -333,6 +333,12 @@ async fn changes_of_the_config_map_and_its_modules_take_effect() {
     assert!(client.names(SERVICES).await.contains(&"shop".to_owned()));
     server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS}))).unwrap();
     let (from, _) = weir.logged_after(from, "filter set activated").await;
+    // A switch of a filter that does not exist changes nothing, and is said.
+    server.store().put(map(json!({"filters.yaml": NO_LOAD_BALANCERS, "filter_discardcloudservices": ""}))).unwrap();
+    let (from, line) = weir.logged_after(from, "configuration warning").await;
+    let warning = "filter_discardcloudservices turns off no filter: the list has discardcloudservice";
+    assert!(line.to_string().contains(warning), "{line}");
+    assert_eq!(weir.admin().json("/status").await["reloads"][0]["warnings"], json!([warning]));
     server.store().put(map(json!({"filters.yaml": "filters: []"}))).unwrap();
     let (_, line) = weir.logged_after(from, "filter set activated").await;
     assert_eq!(line["fields"]["removed"], "discardcloudservice", "{line}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, header};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::time::{Instant, Sleep};
 use tower::Service;
@@ -27,10 +27,9 @@ const WINDOW: Duration = Duration::from_secs(1);
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, String> {
     let loaded = match kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| crate::health::report(&error))?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(|error| crate::health::report(&error))
+            let of_file = |error: KubeconfigError| format!("{}: {}", path.display(), crate::health::report(&error));
+            let file = Kubeconfig::read_from(path).map_err(of_file)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(of_file)
         }
         None => Config::infer().await.map_err(|error| crate::health::report(&error)),
     };

@@ -58,7 +58,7 @@ pub struct RenderFlags {
     #[arg(long, value_name = "NAME")]
     pub pool: String,
     /// Name of a built-in template, or of the template in --config-map
-    #[arg(long, value_name = "NAME", default_value = "ingress-nginx")]
+    #[arg(long, value_name = "NAME", default_value = "traefik")]
     pub controller: String,
     /// A manifest of a ConfigMap with a template
     #[arg(long, value_name = "FILE")]

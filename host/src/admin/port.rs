@@ -181,7 +181,11 @@ impl Admin {
         let (method, path) = (request.method(), request.uri().path());
         if let (&Method::GET, Some(object), Some(proxy)) = (method, path.strip_prefix("/explain/"), &self.0.parts.proxy)
         {
-            return explain(proxy, object, &request, client, &self.0.parts).await;
+            // Its filters are not known, and the command waits for less than the proxy would.
+            return match self.unready() {
+                Some(unready) => unready,
+                None => explain(proxy, object, &request, client, &self.0.parts).await,
+            };
         }
         self.respond(method, path, request.uri().query().unwrap_or_default())
     }
@@ -196,14 +200,14 @@ impl Admin {
             "/" => page(),
             "/status" => with(StatusCode::OK, JSON, format!("{}\n", overview(&self.0))),
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
-            "/readyz" => match self.0.parts.status.ready() {
-                Ok(()) if query.split('&').any(|option| option == "verbose") => {
+            "/readyz" => match self.unready() {
+                None if query.split('&').any(|option| option == "verbose") => {
                     let verdict = Verdict::of(&self.0.parts);
                     let lines = verdict.notices.iter().map(|notice| format!("[!] {}: {}\n", notice.name, notice.text));
                     with(StatusCode::OK, TEXT, lines.chain(["ok\n".to_owned()]).collect::<String>())
                 }
-                Ok(()) => with(StatusCode::OK, TEXT, "ok\n"),
-                Err(missing) => with(StatusCode::SERVICE_UNAVAILABLE, TEXT, self.unready(missing)),
+                None => with(StatusCode::OK, TEXT, "ok\n"),
+                Some(unready) => unready,
             },
             "/metrics" => match self.metrics() {
                 Ok(text) => with(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text),
@@ -219,11 +223,11 @@ impl Admin {
         }
     }
 
-    /// Returns why the daemon is not ready. This includes errors of reflectors, because a filter is loaded only after its
-    /// reflectors have synced.
-    fn unready(&self, missing: String) -> String {
-        let errors = self.0.parts.reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
-        errors.fold(format!("not ready: {missing}"), |text, error| format!("{text}; {error}")) + "\n"
+    /// The response of a daemon that is not ready.
+    fn unready(&self) -> Option<Response<Full<Bytes>>> {
+        self.0.parts.status.ready().err()?;
+        let reason = Verdict::of(&self.0.parts).not_ready?;
+        Some(with(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {reason}\n")))
     }
 
     fn filters(&self) -> String {

@@ -55,7 +55,7 @@ impl ReloadHistory {
         }
     }
 
-    /// Adds an applied reload. One that changes nothing is left out, unless it ends a refusal.
+    /// Adds an applied reload. One that changes nothing is left out, unless it ends a refusal; its warnings are those of the last.
     pub(super) fn applied<'a>(
         &mut self,
         result: &ReloadResult,
@@ -78,6 +78,8 @@ impl ReloadHistory {
         if is_first || !changes.is_empty() {
             changes.truncate(MAX_CHANGES);
             self.push(result, changes);
+        } else if let Some(last) = self.reloads.front_mut() {
+            last.result.warnings.clone_from(&result.warnings);
         }
     }
 
@@ -157,5 +159,16 @@ mod tests {
         history.refused(&refused("x"));
         history.applied(&applied, std::iter::empty(), &[]);
         assert_eq!(history.to_json().len(), 3);
+    }
+
+    #[test]
+    fn the_warnings_of_a_reload_that_changes_nothing_are_those_of_the_last() {
+        let mut history = ReloadHistory::default();
+        for warnings in [&["filter_b turns off no filter".to_owned()][..], &[]] {
+            history.applied(&ReloadResult::applied("f.yaml", &[]), std::iter::empty(), &[]);
+            history.applied(&ReloadResult::applied("f.yaml", warnings), std::iter::empty(), &[]);
+            let json = history.to_json();
+            assert_eq!((json.len(), &json[0]["warnings"]), (1, &json!(warnings)));
+        }
     }
 }

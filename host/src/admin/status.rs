@@ -67,6 +67,12 @@ impl ReloadResult {
         &self.errors
     }
 
+    /// What it has that nothing takes, or that may not be meant.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// The configuration is active.
     #[must_use]
     pub fn applied(source: &str, warnings: &[String]) -> Self {

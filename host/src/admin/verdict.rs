@@ -53,7 +53,10 @@ impl Verdict {
         found.extend(notices.present());
         // A sort keeps the order of equals.
         found.sort_by_key(|notice| notice.is_remark());
+        // A filter is loaded once its lookups have synced.
+        let errors = || reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
         let not_ready = status.ready().err();
+        let not_ready = not_ready.map(|missing| errors().fold(missing, |reason, error| format!("{reason}; {error}")));
         let state = match (&not_ready, is_offline, found.iter().all(Notice::is_remark)) {
             (Some(_), ..) => NodeHealth::NotReady,
             (None, true, _) => NodeHealth::Offline,
@@ -132,7 +135,7 @@ fn suspended(name: &str, policy: &str, error: Option<&str>) -> String {
 fn failing(name: &str, policy: &str, objects: usize, first: &SetAsideObject) -> String {
     let (object, error) = (one_line(&first.object, REASON), one_line(&first.error, REASON));
     format!(
-        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them, weir explain shows what it read: {error}"
+        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them, weir explain -v shows what it read: {error}"
     )
 }
 

@@ -17,7 +17,7 @@ use super::CommandError;
 use super::table::MAX_LINE;
 use crate::config::operator::AdminFlags;
 use weir_process::{WatchedFiles, one_line};
-use weir_upstream::{ServerSource, error_report};
+use weir_upstream::ServerSource;
 
 /// How long the daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,8 +78,7 @@ impl Credential {
         let source = format!("the credential of {}", file.display());
         let invalid = |reason: String| CommandError::invalid(file.display(), reason);
         let loaded = ServerSource::Kubeconfig(file.clone()).load(&WatchedFiles::default()).await;
-        let AuthInfo { token, impersonate, .. } =
-            loaded.map_err(|error| invalid(error_report(&error)))?.config.auth_info;
+        let AuthInfo { token, impersonate, .. } = loaded?.config.auth_info;
         let unusable = match (&token, impersonate) {
             (Some(_), None) => return Ok(Self { source, token }),
             (_, Some(user)) => format!("its user acts as {user:?}, which the admin port does not know"),
@@ -135,6 +134,8 @@ impl AdminPort {
                 false => self.failed(error),
             })?;
             let status = response.status();
+            // All that a daemon answers here is for no HTTP cache.
+            let is_of_daemon = response.headers().get(header::CACHE_CONTROL).is_some_and(|value| value == "no-store");
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|error| match error.is::<LengthLimitError>() {
                 true => self.unexpected(error),
@@ -143,7 +144,10 @@ impl AdminPort {
             let text = String::from_utf8(body.to_bytes().into()).map_err(|error| self.unexpected(error))?;
             // Its own messages are plain text, with names from the cluster.
             let text = if status.is_success() { text } else { one_line(text.trim(), MAX_LINE) };
-            Ok(Answer { status, text })
+            match is_of_daemon {
+                true => Ok(Answer { status, text }),
+                false => Err(self.unexpected(format!("{status}, from another program"))),
+            }
         };
         tokio::pin!(answer, connection);
         tokio::select! {

@@ -66,7 +66,7 @@ impl Cluster {
     pub(super) async fn connect(kubeconfig: &Path) -> Result<Self, CommandError> {
         let invalid = |reason: String| CommandError::invalid(kubeconfig.display(), reason);
         let loaded = ServerSource::Kubeconfig(kubeconfig.to_owned()).load(&WatchedFiles::default()).await;
-        let config = loaded.map_err(|error| invalid(error_report(&error)))?.config;
+        let config = loaded?.config;
         Ok(Self(Client::try_from(config).map_err(|error| invalid(error_report(&error)))?))
     }
 

@@ -38,6 +38,9 @@ pub enum CommandError {
         /// What is wrong.
         reason: String,
     },
+    /// A kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] weir_upstream::SourceError),
     /// The configuration is invalid.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),

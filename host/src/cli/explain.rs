@@ -33,7 +33,7 @@ pub fn explain(flags: &ExplainFlags) -> Result<(), CommandError> {
     })?;
     let text = match flags.output {
         OutputFormat::Json => format!("{explained:#}\n"),
-        OutputFormat::Text => write_text(&explained),
+        OutputFormat::Text => write_text(&explained, flags.verbose),
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(CommandError::System)
 }

@@ -9,7 +9,7 @@ use self::summary::summary;
 use super::CommandError;
 use super::admin_port::{AdminPort, Credential};
 use super::workbench::block_on;
-use crate::config::operator::{OutputFormat, StatusFlags};
+use crate::config::operator::{StatusFlags, StatusFormat};
 
 /// Prints the state of a daemon, and returns whether it is well.
 ///
@@ -23,8 +23,9 @@ pub fn status(flags: &StatusFlags) -> Result<bool, CommandError> {
     }
     let status: Value = serde_json::from_str(&answer.text).map_err(|error| admin.unexpected(error))?;
     match flags.output {
-        OutputFormat::Json => print_line!("{}", answer.text.trim_end()),
-        OutputFormat::Text => print_line!("{}", summary(&status).trim_end()),
+        StatusFormat::Json => print_line!("{}", answer.text.trim_end()),
+        StatusFormat::Text => print_line!("{}", summary(&status, false).trim_end()),
+        StatusFormat::Wide => print_line!("{}", summary(&status, true).trim_end()),
     }
     Ok(status.get("verdict").and_then(Value::as_str) == Some("ready"))
 }

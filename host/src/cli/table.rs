@@ -1,18 +1,35 @@
-//! Tables as kubectl prints them: columns of equal width, three spaces apart.
+//! Tables as kubectl prints them: columns of equal width, three spaces apart, and more of them where wide ones are asked for.
 //!
 //! Cells come from the cluster, from modules and from clients. Control characters, which a terminal would obey, are escaped.
 
 use weir_process::one_line;
 
-/// The longest cell, in characters.
-const MAX_CELL: usize = 60;
+/// The longest cell, in characters, of a table that is not wide: with its other columns, 80 of a terminal.
+const MAX_CELL: usize = 40;
 /// The longest line beside tables, in bytes.
 pub(super) const MAX_LINE: usize = 4096;
 
-/// Returns a table with a heading.
-pub(super) fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: Vec<[String; COLUMNS]>) -> String {
-    let rows = rows.into_iter().map(|row| row.map(|cell| cut(&one_line(&cell, MAX_LINE))));
-    let rows: Vec<_> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
+/// The heading of a column.
+#[derive(Clone, Copy)]
+pub(super) enum Column {
+    /// In each table.
+    Always(&'static str),
+    /// In a wide table.
+    Wide(&'static str),
+}
+
+/// Returns a table with a heading. Cells of one that is not wide are cut.
+pub(super) fn table<const COLUMNS: usize>(
+    columns: [Column; COLUMNS],
+    rows: Vec<[String; COLUMNS]>,
+    is_wide: bool,
+) -> String {
+    let heading = columns.map(|column| match column {
+        Column::Always(name) | Column::Wide(name) => name.to_owned(),
+    });
+    let most = if is_wide { MAX_LINE } else { MAX_CELL };
+    let rows = rows.into_iter().map(|row| row.map(|cell| cut(&one_line(&cell, MAX_LINE), most)));
+    let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
     let mut widths = [0; COLUMNS];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -22,7 +39,8 @@ pub(super) fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: Vec<[S
     let mut text = String::new();
     for row in &rows {
         let mut line = String::new();
-        for (width, cell) in widths.iter().zip(row) {
+        let shown = columns.iter().zip(&widths).zip(row);
+        for ((_, width), cell) in shown.filter(|((column, _), _)| is_wide || matches!(column, Column::Always(_))) {
             line += &format!("{cell:<width$}   ");
         }
         text += line.trim_end();
@@ -31,8 +49,8 @@ pub(super) fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: Vec<[S
     text
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_CELL) {
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }
@@ -78,11 +96,19 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_cells_cannot_control_the_terminal() {
         let rows = vec![["a\u{1b}[31mb".to_owned(), "1".to_owned()], ["long".repeat(30), "2".to_owned()]];
-        let text = table(["NAME", "N"], rows);
+        let text = table([Column::Always("NAME"), Column::Always("N")], rows, false);
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], format!("{:<61}   N", "NAME"));
-        assert_eq!(lines[1], format!("{:<61}   1", r"a\u{1b}[31mb"));
+        assert_eq!(lines[0], format!("{:<41}   N", "NAME"));
+        assert_eq!(lines[1], format!("{:<41}   1", r"a\u{1b}[31mb"));
         assert!(lines[2].ends_with("…   2"), "{text}");
+    }
+
+    #[test]
+    fn a_wide_table_has_more_columns_and_whole_cells() {
+        let rows = || vec![["x".repeat(100), "1".to_owned()]];
+        let columns = [Column::Always("NAME"), Column::Wide("N")];
+        assert_eq!(table(columns, rows(), false).lines().next(), Some("NAME"));
+        assert!(table(columns, rows(), true).ends_with(&format!("{}   1\n", "x".repeat(100))));
     }
 
     #[test]

@@ -10,18 +10,23 @@ use crate::node_facts::SWITCH;
 /// The longest line of a read.
 const LINE: usize = 400;
 
-/// Writes an explanation, as `/explain` gives it, as text. Text from the cluster has no control characters.
+/// Writes an explanation, as `/explain` gives it, as text. Text from the cluster has no control characters. A verbose one has the
+/// digests, what each filter read, and which filters do not match.
 #[must_use]
-pub fn write_text(explained: &Value) -> String {
+pub fn write_text(explained: &Value, is_verbose: bool) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = head(&mut text, explained);
-    for (number, filter) in list(explained, "filters").iter().enumerate() {
-        let _ = step(&mut text, number + 1, filter);
+    let filters = list(explained, "filters");
+    for (number, filter) in filters.iter().enumerate() {
+        let _ = step(&mut text, number + 1, filter, is_verbose);
     }
     let others: Vec<_> = list(explained, "otherFilters").iter().filter_map(Value::as_str).collect();
-    if !others.is_empty() {
+    if is_verbose && !others.is_empty() {
         let _ = writeln!(text, "\nDo not match this component and resource: {}", line(&others.join(", ")));
+    }
+    if !is_verbose && filters.iter().any(|filter| !list(filter, "reads").is_empty()) {
+        text += "\n-v shows what each filter read.\n";
     }
     text
 }
@@ -64,7 +69,7 @@ fn head(text: &mut String, explained: &Value) -> std::fmt::Result {
     Ok(())
 }
 
-fn step(text: &mut String, number: usize, filter: &Value) -> std::fmt::Result {
+fn step(text: &mut String, number: usize, filter: &Value, is_verbose: bool) -> std::fmt::Result {
     let of = |key: &str| word(filter, key);
     write!(text, "\n{number}. {}: {}", of("filter"), of("decision"))?;
     if !filter["failure"].is_null() {
@@ -80,7 +85,7 @@ fn step(text: &mut String, number: usize, filter: &Value) -> std::fmt::Result {
         write!(text, "; failurePolicy {} applies", of("failurePolicy"))?;
     }
     writeln!(text)?;
-    if let Some(digest) = filter["digest"].as_str() {
+    if let Some(digest) = filter["digest"].as_str().filter(|_| is_verbose) {
         writeln!(text, "   {digest}")?;
     }
     for reason in list(filter, "reasons").iter().filter_map(Value::as_str) {
@@ -93,11 +98,11 @@ fn step(text: &mut String, number: usize, filter: &Value) -> std::fmt::Result {
             None => writeln!(text, "   {address} is left out: it is on no node")?,
         }
     }
-    for read in list(filter, "reads") {
+    for read in list(filter, "reads").iter().filter(|_| is_verbose) {
         let (on, call) = (word(read, "on"), word(read, "call"));
         writeln!(text, "   {on}: {call} → {}", line(&read["result"].to_string()))?;
     }
-    if filter["readsTruncated"] == true {
+    if is_verbose && filter["readsTruncated"] == true {
         writeln!(text, "   … and more host calls")?;
     }
     for changed in filter["diff"].as_str().unwrap_or_default().lines() {

@@ -74,6 +74,9 @@ pub struct ExplainFlags {
     /// Client component whose view is explained, such as kube-proxy
     #[arg(long, value_name = "NAME")]
     pub component: String,
+    /// Show what each filter read, its digest, and which filters do not match
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Format of the output
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: OutputFormat,
@@ -98,9 +101,9 @@ pub struct StatusFlags {
     /// Where the daemon is.
     #[command(flatten)]
     pub admin: AdminFlags,
-    /// Format of the output: text, or json for what /status has
+    /// Format of the output: text, wide for more columns and whole names, or json for what /status has
     #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
-    pub output: OutputFormat,
+    pub output: StatusFormat,
 }
 
 /// Flags that say where the admin port of a daemon is.
@@ -120,6 +123,17 @@ impl AdminFlags {
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.admin_address, self.admin_port)
     }
+}
+
+/// A format of the output of `weir status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StatusFormat {
+    /// For people, in 80 columns.
+    Text,
+    /// For people, all of it.
+    Wide,
+    /// For programs.
+    Json,
 }
 
 /// A format of output.
