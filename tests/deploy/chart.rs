@@ -275,8 +275,9 @@ fn lint_finds_nothing() {
     let Some(helm) = Helm::new() else { return };
     for install in ["daemonset", "static-pod", "systemd"] {
         let install = format!("install={install}");
-        let lint = ["lint", "--strict", "--quiet", "--namespace", "kube-system", "--set", &install];
-        let _ = helm.prints(&[&lint[..], &REQUIRED, &[helm.chart().to_str().unwrap()]].concat());
+        let lint = ["lint", "--strict", "--namespace", "kube-system", "--set", &install];
+        let found = helm.prints(&[&lint[..], &REQUIRED, &[helm.chart().to_str().unwrap()]].concat());
+        assert!(!found.contains("[INFO]"), "also nothing that is only recommended: {found}");
     }
 }
 
