@@ -115,6 +115,51 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
     (&["clientCA.enabled=null", PEERS], "/peers/pools", "clientCA.enabled is false"),
     (&["clientCA.enabled=null", "impersonation.users=[\"a\"]"], "/impersonation/users", "clientCA.enabled is false"),
     (&["helmTest.tolerations={}"], "/helmTest/tolerations", "want array"),
+    // What the API server, the node or the daemon would refuse later.
+    (&["podAddress=\"999.1.1.1\""], "/podAddress", "does not match pattern"),
+    (&["podAddress=\"::::\""], "/podAddress", "is not valid ipv6"),
+    (&["admin.address=\"10.0.0.256\""], "/admin/address", "does not match pattern"),
+    (&["admin.address=\"fd00::1::2\""], "/admin/address", "is not valid ipv6"),
+    (&["podInterface=\"a/b\""], "/podInterface", "does not match pattern"),
+    (&["podInterface=\"..\""], "/podInterface", "'not' failed"),
+    (&["image.repository=\"r/weir:1\""], "/image/repository", "does not match pattern"),
+    (&["image.repository=\"r/Weir\""], "/image/repository", "does not match pattern"),
+    (&["operator.image.repository=\"weir-operator:1\""], "/operator/image/repository", "does not match pattern"),
+    (&["image.tag=\"a b\""], "/image/tag", "does not match pattern"),
+    (&["servers=[\"ht tp://x\"]"], "/servers/0", "does not match pattern"),
+    (&["servers=[\"https://a/abc\"]"], "/servers/0", "does not match pattern"),
+    (&["servers=[\"https://a,\"]"], "/servers/0", "does not match pattern"),
+    (&["servers=[\"https://a\",\"https://a\"]"], "/servers", "items at 0 and 1 are equal"),
+    (&["peers.pools=[{\"a\":\"https://a b\",\"b\":\"https://b\"}]"], "/peers/pools/0/a", "does not match pattern"),
+    (&["commonLabels={\"a b\":\"c\"}"], "propertyName 'a b'", "does not match pattern"),
+    (&["commonLabels={\"a\":\"c d\"}"], "/commonLabels/a", "does not match pattern"),
+    (&["podLabels={\"a/b/c\":\"d\"}"], "propertyName 'a/b/c'", "does not match pattern"),
+    (&["podLabels={\"a\":\"-\"}"], "/podLabels/a", "does not match pattern"),
+    (&["operator.podLabels={\"a\":\"c d\"}"], "/operator/podLabels/a", "does not match pattern"),
+    (&["podAnnotations={\"a b\":\"c\"}"], "propertyName 'a b'", "does not match pattern"),
+    (&["monitoring.podMonitor.labels={\"a\":\"b c\"}"], "/monitoring/podMonitor/labels/a", "does not match pattern"),
+    (&["nodeSelector={\"a b\":\"c\"}"], "propertyName 'a b'", "does not match pattern"),
+    (&["tolerations=[{\"keys\":\"a\"}]"], "/tolerations/0", "'keys'"),
+    (&["operator.tolerations=[{\"effects\":\"NoExecute\"}]"], "/operator/tolerations/0", "'effects'"),
+    (&["helmTest.tolerations=[{\"keys\":\"a\"}]"], "/helmTest/tolerations/0", "'keys'"),
+    (&["tolerations=[{\"key\":\"a\",\"operator\":\"Exist\"}]"], "/tolerations/0/operator", "'Exists'"),
+    (&["affinity.nodeAfinity={}"], "/affinity", "'nodeAfinity'"),
+    (&["operator.affinity.podAntiAffinity.required=[]"], "/operator/affinity/podAntiAffinity", "'required'"),
+    (
+        &["install=\"static-pod\"", "extraVolumes=[{\"name\":\"a\",\"configMap\":{\"name\":\"a\"}}]"],
+        "/extraVolumes",
+        "install is static-pod",
+    ),
+    (
+        &["install=\"static-pod\"", "extraEnv=[{\"name\":\"A\",\"valueFrom\":{\"secretKeyRef\":{}}}]"],
+        "/extraEnv",
+        "install is static-pod",
+    ),
+    (
+        &["operator.podMonitor.enabled=true", "operator.serviceMonitor.enabled=true"],
+        "/operator/podMonitor/enabled",
+        "each pod would be read twice",
+    ),
     (&["instal=\"systemd\""], "at ''", "'instal'"),
     (&["install=\"pod\""], "/install", "'static-pod'"),
 ];
@@ -129,6 +174,39 @@ fn values_that_contradict_each_other_are_refused_by_name() {
     let elsewhere = ["template", "weir", helm.chart().to_str().unwrap(), "--namespace", "edge"];
     let error = helm.run(&[&elsewhere[..], &REQUIRED].concat()).stderr;
     assert!(String::from_utf8_lossy(&error).contains("clientCA.configMap"), "the CA is in another namespace");
+}
+
+/// What looks like one of those.
+#[test]
+fn values_that_the_cluster_takes_are_not_refused() {
+    let Some(helm) = Helm::new() else { return };
+    let affinity = json!({
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
+            "matchExpressions": [{"key": "example.com/a", "operator": "In", "values": ["b"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["c"]}],
+        }]}},
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": {
+            "labelSelector": {"matchLabels": {"a": "b"}},
+            "topologyKey": "kubernetes.io/hostname",
+        }}]},
+    });
+    let toleration = json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"});
+    let (of_operator, toleration) = (format!("operator.affinity={affinity}"), format!("tolerations=[{toleration}]"));
+    let affinity = format!("affinity={affinity}");
+    for values in [
+        &["podAddress=\"fd00::1\"", "admin.address=\"::ffff:10.0.0.1\"", "podInterface=\"eth0.100\""][..],
+        &["image.repository=\"host:5000/team/weir\"", "image.tag=\"v1.2_3\""],
+        &["image.repository=\"[fd00::1]:5000/weir\""],
+        &["servers=[\"https://10.0.0.1:6443\",\"https://[fd00::1]:6443\",\"https://a.example/\"]"],
+        &["commonLabels={\"example.com/a_B.c\":\"\"}", "podAnnotations={\"example.com/a\":\"b c\"}"],
+        &["nodeSelector={\"node-role.kubernetes.io/edge\":\"\"}", &affinity, &toleration],
+        &["operator.enabled=true", &of_operator],
+        &["install=\"static-pod\"", "extraVolumes=[{\"name\":\"a\",\"hostPath\":{\"path\":\"/a\"}}]"],
+        &["install=\"static-pod\"", "extraEnv=[{\"name\":\"A\",\"valueFrom\":{\"fieldRef\":{}}}]"],
+        &["extraVolumes=[{\"name\":\"a\",\"configMap\":{\"name\":\"a\"}}]"],
+    ] {
+        assert!(!helm.objects(values).is_empty(), "{values:?}");
+    }
 }
 
 #[test]
@@ -197,8 +275,9 @@ fn lint_finds_nothing() {
     let Some(helm) = Helm::new() else { return };
     for install in ["daemonset", "static-pod", "systemd"] {
         let install = format!("install={install}");
-        let lint = ["lint", "--strict", "--quiet", "--namespace", "kube-system", "--set", &install];
-        let _ = helm.prints(&[&lint[..], &REQUIRED, &[helm.chart().to_str().unwrap()]].concat());
+        let lint = ["lint", "--strict", "--namespace", "kube-system", "--set", &install];
+        let found = helm.prints(&[&lint[..], &REQUIRED, &[helm.chart().to_str().unwrap()]].concat());
+        assert!(!found.contains("[INFO]"), "also nothing that is only recommended: {found}");
     }
 }
 

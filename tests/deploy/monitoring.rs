@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_tests::built;
 use weir_tests::chart::{Helm, object, text, tool};
 use weir_tests::daemon::Setup;
@@ -94,6 +94,23 @@ fn each_alert_and_each_notice_is_in_the_documents() {
         }
     }
     assert!(notices > 10, "{notices} notices");
+}
+
+/// The annotation `runbook` of an alert leads to its row.
+#[test]
+fn the_runbook_of_each_alert_is_an_anchor_in_its_row() {
+    for rules in ["helm/weir/files/rules.yaml", "helm/weir/files/operator/rules.yaml"] {
+        let file: Value = serde_saphyr::from_str(&text(rules)).unwrap();
+        for rule in file["groups"][0]["rules"].as_array().unwrap() {
+            let alert = rule["alert"].as_str().unwrap();
+            let runbook = rule["annotations"]["runbook"].as_str().unwrap_or_else(|| panic!("{alert} has no runbook"));
+            let (page, anchor) = runbook.strip_prefix("deploy/").unwrap().split_once('#').unwrap();
+            assert_eq!(anchor, alert.to_lowercase());
+            let cell = format!("`{alert}`<a id=\"{anchor}\"></a>");
+            let rows = text(page).lines().filter(|line| line.starts_with("| `") && line.contains(&cell)).count();
+            assert_eq!(rows, 1, "{page} has no row with {cell}");
+        }
+    }
 }
 
 /// The alerts of the operator: promtool accepts them, each fires in a test, and its README has their metrics.
@@ -319,4 +336,24 @@ fn the_chart_renders_alerts_dashboard_and_monitor() {
     assert_selects(&service["spec"]["selector"], pods, "the Service selects the pods");
     let ports = pods["spec"]["containers"][0]["ports"].as_array().unwrap();
     assert!(ports.iter().any(|port| port["name"] == service["spec"]["ports"][0]["targetPort"]));
+}
+
+#[test]
+fn the_operators_service_monitor_finds_its_pods_by_a_service() {
+    let Some(helm) = Helm::new() else { return };
+    let monitored =
+        "operator.serviceMonitor={\"enabled\":true,\"interval\":\"1m\",\"labels\":{\"release\":\"prometheus\"}}";
+    let objects = helm.objects(&["operator.enabled=true", "operator.namespace=\"a\"", monitored]);
+    let monitor = object(&objects, "ServiceMonitor", "weir-operator").unwrap();
+    let service = object(&objects, "Service", "weir-operator-metrics").unwrap();
+    assert_eq!((&monitor["metadata"]["namespace"], &service["metadata"]["namespace"]), (&json!("a"), &json!("a")));
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    assert_selects(&monitor["spec"]["selector"]["matchLabels"], service, "the monitor selects the Service");
+    let pods = &object(&objects, "Deployment", "weir-operator").unwrap()["spec"]["template"];
+    assert_selects(&service["spec"]["selector"], pods, "the Service selects the pods");
+    let (endpoint, port) = (&monitor["spec"]["endpoints"][0], &service["spec"]["ports"][0]);
+    assert_eq!((&endpoint["port"], &endpoint["interval"]), (&port["name"], &json!("1m")));
+    let of_pod = &pods["spec"]["containers"][0]["ports"][0];
+    assert_eq!((&port["targetPort"], &port["port"]), (&of_pod["name"], &of_pod["containerPort"]));
+    assert!(object(&helm.objects(&["operator.enabled=true"]), "Service", "weir-operator-metrics").is_none());
 }

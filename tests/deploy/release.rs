@@ -24,7 +24,13 @@ const EVERYTHING: &[&[&str]] = &[
         "nodeCondition=\"on\"",
         "registries.hosts=[{\"host\":\"10.0.0.5:5000\",\"plainHTTP\":true}]",
     ],
-    &["install=\"static-pod\"", "monitoring.podMonitor.enabled=true", "admin.address=\"::\""],
+    &[
+        "install=\"static-pod\"",
+        "monitoring.podMonitor.enabled=true",
+        "admin.address=\"::\"",
+        "operator.enabled=true",
+        "operator.serviceMonitor.enabled=true",
+    ],
     &["install=\"systemd\"", "signaturePolicy.policies=[{\"prefix\":\"file://\",\"allow\":true}]"],
 ];
 

@@ -67,7 +67,11 @@ fn the_api_server_takes_every_object_of_the_chart() {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let _ = prints(plane, &["apply", "--filename", "-"], &namespace.to_string());
     }
-    let operator = ["operator.enabled=true", "operator.image.pullSecrets=[{\"name\":\"a\"}]"];
+    let operator = [
+        "operator.enabled=true",
+        "operator.serviceMonitor.enabled=true",
+        "operator.image.pullSecrets=[{\"name\":\"a\"}]",
+    ];
     for values in [&["install=\"daemonset\"", users][..], &monitoring, &secret, &unprivileged, &operator] {
         let manifest = helm.manifest(values).unwrap();
         let taken = prints(plane, &dry, &manifest);
