@@ -299,14 +299,16 @@ async fn text_from_the_cluster_cannot_control_a_terminal() {
     slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "odd"});
     slice["metadata"]["uid"] = "odd".into();
     site.server.store().put(slice).unwrap();
-    let text = loop {
-        let output = command(&site.weir, &["endpointslice/odd", "--component", "kube-proxy"]).await;
-        let text = String::from_utf8(output.stdout).unwrap();
-        // The watch caches follow.
-        if text.contains("script") {
-            break text;
+    let followed = async {
+        loop {
+            let output = command(&site.weir, &["endpointslice/odd", "--component", "kube-proxy", "-v"]).await;
+            let text = String::from_utf8(output.stdout).unwrap();
+            if text.contains("script") {
+                return text;
+            }
         }
     };
+    let text = tokio::time::timeout(PATIENCE, followed).await.expect("the watch caches follow");
     let is_hostile = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
     assert!(!text.contains(is_hostile), "{text:?}");
 }

@@ -32,7 +32,7 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     let from = weir.log_length();
     weir.put_filters("filters: [{name: a, module: '\u{1b}[31m.wasm'}]");
     weir.logged_after(from, "configuration refused").await;
-    let text = printed(&weir, 2, &[]).await;
+    let text = printed(&weir, 2, &["-o", "wide"]).await;
     assert!(text.starts_with("Verdict:  degraded\n"), "{text}");
     let row = |start: &str| text.lines().find(|line| line.starts_with(start)).map(str::to_owned).unwrap_or_default();
     assert_eq!(row("Node:"), "Node:     edge-a", "{text}");
