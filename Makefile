@@ -93,7 +93,11 @@ go-parts:
 
 test: ## formatting, dependencies, the protobuf table, clippy and rustdoc with warnings denied, every test
 	$(MAKE) --no-print-directory -j2 cargo-parts go-parts
+	@mkdir -p $(TARGET); for part in $(BESIDE_TESTS); do chrt --idle 0 $(MAKE) --no-print-directory $$part >$(TARGET)/$$part.log 2>&1 & done
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --locked --workspace
+
+# What is built while tests wait, which leaves the processors idle for half of their time. It gets no other time: a filter's is limited.
+BESIDE_TESTS ?=
 
 # Before a release; `make node WEIR_PROGRAMS=target/shipped` likewise.
 test-shipped: build shipped controlplane controllers registry deploy-tools browser traefik ## the tests of the built programs, with those that are shipped

@@ -75,8 +75,7 @@ pub(crate) const FILTER_KEYS: &[ConfigKey] = &[
         description: "Action if the filter fails on an object: `Fail` (the request fails, or the last good outcome stands \
                       in), `Ignore` (the object passes unfiltered) or `Hide` (the object is left out). It holds until the \
                       object is filtered again: in a watch cache after a second, then after twice as long each time, up to \
-                      30 s (a minute and a half where the filter fails on it again and again); another watch ends after a \
-                      minute for it, then after twice as long, up to half an hour",
+                      30 s (a minute and a half where the filter fails on it again and again)",
     },
     ConfigKey {
         name: "allowHide",

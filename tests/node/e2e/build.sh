@@ -2,11 +2,15 @@
 # Builds Kubernetes' conformance suite into a folder, where it stays: e2e.test, ginkgo, and the test image's program with its
 # certificate: sh build.sh FOLDER
 #
-# The first build takes some ten CPU minutes. A later call does nothing while the release and the toolchain are the same.
+# The first build takes some ten CPU minutes. A later call does nothing while the release and the toolchain are the same, and one that
+# comes meanwhile waits.
 set -eu
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 cd "$(dirname "$0")"
+# Another build of the same folder goes first.
+exec 9>"$folder/.lock"
+flock 9
 state=$(go env GOVERSION GOARCH; cat go.mod go.sum build.sh)
 [ -e "$folder/.built" ] && [ "$state" = "$(cat "$folder/.built")" ] && exit 0
 rm -f "$folder/.built"
