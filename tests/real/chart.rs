@@ -178,6 +178,13 @@ async fn filters(weir: &Daemon) -> Vec<String> {
     shown["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Waits until these filters are active.
+async fn has_filters(weir: &Daemon, mut from: usize, expected: &[&str]) {
+    while filters(weir).await != expected {
+        (from, _) = weir.logged_after(from, "filter set activated").await;
+    }
+}
+
 #[tokio::test]
 async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_back() {
     let Some(helm) = Helm::new().filter(|_| has_kubectl()) else { return };
@@ -217,9 +224,9 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     let _ = release(&[&["upgrade", "weir", chart, "--reset-values"][..], &REQUIRED, &with_operator].concat());
     let _ = prints(&plane, &["--namespace=weir-operator", "get", "deployment", "weir-operator"], "");
     assert_eq!(image(), format!("weir:{}", env!("CARGO_PKG_VERSION")));
-    let _ = weir.logged_after(from, "filter set activated").await;
     let all = ["servicetopology", "endpoints", "discardcloudservice", "nodeportisolation", "nodeportaddresses"];
-    assert_eq!(filters(&weir).await, all, "a running daemon takes the filters of the upgrade");
+    // A running daemon takes the filters of the upgrade.
+    has_filters(&weir, from, &all).await;
     assert!(!weir.log_text().contains("forbidden"), "the permissions came with them: {}", weir.log_text());
     // The pod is replaced: the next daemon has the arguments of the new version, and the cache of its predecessor.
     weir.kill().await;
@@ -229,8 +236,7 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     let from = weir.log_length();
     let _ = release(&["rollback", "weir", "1"]);
     assert_eq!(image(), "weir:0.0.9");
-    let _ = weir.logged_after(from, "filter set activated").await;
-    assert_eq!(filters(&weir).await, ["discardcloudservice"], "and those of the roll-back");
+    has_filters(&weir, from, &["discardcloudservice"]).await;
     let history: Value = serde_json::from_str(&release(&["history", "weir", "--output", "json"])).unwrap();
     let states: Vec<_> =
         history.as_array().unwrap().iter().map(|revision| revision["status"].as_str().unwrap()).collect();

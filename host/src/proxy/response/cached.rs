@@ -94,9 +94,9 @@ impl CachedRead {
         })
     }
 
-    /// Whether the read is a watch-list: a watch that starts with the whole state and marks its end.
-    fn is_watch_list(&self) -> bool {
-        self.options.send_initial_events == Some(true)
+    /// Whether the read is a watch-list, which starts with the whole state, and marks its end for a client that takes bookmarks.
+    fn is_marked_watch_list(&self) -> bool {
+        self.options.send_initial_events == Some(true) && self.takes_bookmarks()
     }
 
     fn takes_bookmarks(&self) -> bool {

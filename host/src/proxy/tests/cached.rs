@@ -187,6 +187,16 @@ async fn a_watch_list_starts_with_all_objects_and_marks_their_end() {
     assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     fixture.service("d", "ClusterIP");
     assert_eq!(events.next_summary().await, "ADDED d");
+
+    let unmarked = query.trim_end_matches("&allowWatchBookmarks=true");
+    let mut events = fixture.watch(&format!("{SERVICES}?{unmarked}")).await;
+    let mut seen = BTreeSet::new();
+    for _ in 0..3 {
+        seen.insert(events.next_summary().await);
+    }
+    assert_eq!(seen, ["ADDED a", "ADDED c", "ADDED d"].map(str::to_owned).into(), "as the API server does");
+    fixture.service("e", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED e", "no BOOKMARK in between");
 }
 
 #[tokio::test]

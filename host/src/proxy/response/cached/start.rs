@@ -62,10 +62,7 @@ fn watch_start(options: &ListOptions) -> Option<Start> {
     let version = options.version();
     match (options.send_initial_events, options.resource_version_match.as_str()) {
         (None, "") => Some(version.map_or(Start::Any, Start::After)),
-        // The API server refuses a watch-list without bookmarks.
-        (Some(true), "NotOlderThan") if options.allow_watch_bookmarks => {
-            Some(version.map_or(Start::Any, Start::NotOlderThan))
-        }
+        (Some(true), "NotOlderThan") => Some(version.map_or(Start::Any, Start::NotOlderThan)),
         (Some(false), "" | "NotOlderThan") => Some(version.map_or(Start::Now, Start::After)),
         _ => None,
     }
@@ -138,7 +135,7 @@ mod tests {
             (LIST, Some(Start::Any), true),
             (&format!("{LIST}&resourceVersion=0"), Some(Start::Any), false),
             (&format!("{LIST}&resourceVersion=7"), Some(Start::NotOlderThan(7)), false),
-            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None, true),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", Some(Start::Any), true),
             ("sendInitialEvents=true", None, true),
             (EVENTS, Some(Start::Now), true),
             (&format!("{EVENTS}&resourceVersion=0"), Some(Start::Now), false),

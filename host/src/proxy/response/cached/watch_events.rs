@@ -24,7 +24,7 @@ impl CachedWatch {
             Frame::Modified { object, is_again, event } => self.modified(&object, is_again, &event),
             Frame::Deleted { object, event, version } => self.send(EventType::Deleted, &object, version, &event),
             Frame::Bookmark(version) => self.send_bookmark(version, false),
-            Frame::InitialEnd(version) if self.read.is_watch_list() => self.send_bookmark(version, true),
+            Frame::InitialEnd(version) if self.read.is_marked_watch_list() => self.send_bookmark(version, true),
             Frame::InitialEnd(_) => Ok(()),
             Frame::Failed(object) => match self.still_fails(&object) {
                 true => object.failure().map_or(Ok(()), |failure| Err(StatusError::Filter(failure.clone()))),
