@@ -243,6 +243,11 @@ impl View {
         self.store.awaits_history()
     }
 
+    /// Has the API server list its objects again.
+    pub fn list_again(&self) {
+        self.store.list_again();
+    }
+
     /// Whether the view has its objects, and follows the API server itself. A new one does not count as behind.
     pub fn is_current(&self) -> bool {
         self.store.state().borrow().synced && self.follows_api_server()

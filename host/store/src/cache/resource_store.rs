@@ -190,6 +190,11 @@ impl ResourceStore {
         self.bytes.load(Ordering::Relaxed) + self.snapshot.load().objects.size() * BESIDE
     }
 
+    /// Has the objects listed again.
+    pub fn list_again(&self) {
+        self.trust.doubt(Doubt::Stale);
+    }
+
     /// What speaks against the objects.
     pub(crate) fn trust(&self) -> &Trust {
         &self.trust

@@ -86,6 +86,11 @@ impl ViewKey {
         (names + self.component.as_ref().map_or(0, String::len)) as u64
     }
 
+    /// Whether two views have one store.
+    fn has_store_of(&self, other: &Self) -> bool {
+        self.reader == other.reader && self.collection == other.collection
+    }
+
     /// Whether only the clients of one reader, or of one selector, need its store.
     fn is_private(&self) -> bool {
         self.reader != StoreReader::Daemon || !self.collection.is_whole()
@@ -204,7 +209,7 @@ impl OpenViews {
     }
 
     fn try_charge(
-        &self,
+        &mut self,
         ledger: &Ledger,
         owner: &Owner,
         key: &ViewKey,
@@ -213,13 +218,24 @@ impl OpenViews {
         if !key.is_private() {
             return Ok((view, None));
         }
-        let same = |of: &ViewKey| of.reader == key.reader && of.collection == key.collection;
-        let known = self.views.iter().find(|(of, _)| same(of)).and_then(|(_, found)| found.store.clone());
+        let known = self.views.iter().find(|(of, _)| of.has_store_of(key)).and_then(|(_, found)| found.store.clone());
         let store = match known {
-            Some(known) => known,
+            Some(known) if known.owner().is_reserved() || !owner.is_reserved() => known,
+            // What a user's share has no room for would be a node component's, too.
+            Some(known) => {
+                let own = Arc::new(ledger.charge(owner, Use::Views, known.bytes())?);
+                self.set_store_charge(key, &own);
+                own
+            }
             None => Arc::new(ledger.charge(owner, Use::Views, UNFILLED)?),
         };
         Ok((view, Some(store)))
+    }
+
+    /// All views of a store share what it is charged to.
+    fn set_store_charge(&mut self, key: &ViewKey, charge: &Arc<Charge>) {
+        let views = self.views.iter_mut().filter(|(of, _)| of.has_store_of(key));
+        views.for_each(|(_, found)| found.store = Some(charge.clone()));
     }
 
     /// A node component reads a view that another owner has opened: from now on it is the node's, and nothing that the other
@@ -229,11 +245,13 @@ impl OpenViews {
         if !owner.is_reserved() || found.charge.owner().is_reserved() {
             return;
         }
-        let taken = ledger.charge(owner, Use::Views, found.charge.bytes());
-        let store = found.store.as_ref().map(|store| ledger.charge(owner, Use::Views, store.bytes())).transpose();
-        if let (Ok(view), Ok(store)) = (taken, store) {
-            (found.charge, found.store) = (view, store.map(Arc::new));
-            found.store.iter().for_each(|charge| Self::limit_store(&found.view.store, ledger, charge));
+        let Ok(taken) = ledger.charge(owner, Use::Views, found.charge.bytes()) else { return };
+        found.charge = taken;
+        let store = found.store.as_ref().filter(|store| !store.owner().is_reserved());
+        if let Some(Ok(charge)) = store.map(|store| ledger.charge(owner, Use::Views, store.bytes())) {
+            let charge = Arc::new(charge);
+            Self::limit_store(&found.view.store, ledger, &charge);
+            self.set_store_charge(key, &charge);
         }
     }
 

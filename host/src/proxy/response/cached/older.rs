@@ -147,7 +147,10 @@ impl OlderEvents {
         // Later events come from the history.
         let is_older = |event: &WatchEvent| version(event).unwrap_or_default() <= self.until.to;
         let is_complete = events.iter().any(|event| version(event).unwrap_or_default() >= self.until.to);
-        self.has_bookmarks |= events.iter().any(|event| event.event_type == EventType::Bookmark);
+        if events.iter().any(|event| event.event_type == EventType::Bookmark) {
+            self.has_bookmarks = true;
+            view.note_bookmarks(true);
+        }
         let has_error = events.iter().any(|event| event.event_type == EventType::Error);
         events.retain(is_older);
         let outcomes = outcomes(&self.filtering, &events).await;

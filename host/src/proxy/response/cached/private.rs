@@ -45,6 +45,7 @@ pub(in crate::proxy) async fn watch(
                 return Err(StatusError::NoRoom(error.to_string()));
             }
             Err(Unserved::Store(error)) => reason = error.to_string(),
+            Err(Unserved::Unsaid) => reason = "it does not report its newest version".to_owned(),
             Err(Unserved::Unknown) => {}
         }
     }
@@ -76,7 +77,7 @@ pub(in crate::proxy) async fn continued(
     match respond(proxy, request, read.media_type).await {
         Ok(response) => Some(response),
         Err(Unserved::Error(error)) => Some(error.response(read.media_type.encoding)),
-        Err(Unserved::Store(_) | Unserved::Unknown) => None,
+        Err(Unserved::Store(_) | Unserved::Unsaid | Unserved::Unknown) => None,
     }
 }
 
@@ -86,6 +87,8 @@ enum Unserved {
     Error(StatusError),
     /// Its store cannot be filled.
     Store(ReflectorError),
+    /// The API server does not say how new it is, or refuses to.
+    Unsaid,
     /// The API server's own answer is the best.
     Unknown,
 }
@@ -120,7 +123,7 @@ async fn respond(
                 proxy.start_wait,
             ))))
         };
-        let version = newest.map_err(slow)?.ok_or(Unserved::Unknown)?;
+        let version = newest.map_err(slow)?.ok_or(Unserved::Unsaid)?;
         // Only a BOOKMARK shows it then.
         let within = if view.can_reach() { fresh::FRESH } else { proxy.start_wait };
         if is_consistent(&read.resource, &read.options)
@@ -172,6 +175,10 @@ async fn filled(proxy: &Proxy, view: &View, is_delegated: bool) -> Result<(), Un
             tokio::time::sleep(proxy.start_wait).await;
             if let Some(error) = &view.reflector_state().borrow().error {
                 return error.clone();
+            }
+            // Where the API server does not say enough to compare, a list is certain.
+            if view.awaits_history() {
+                view.list_again();
             }
         }
     };

@@ -169,3 +169,24 @@ async fn a_user_has_at_most_256_views_and_takes_no_place_of_another() {
     assert!(view(256, &one).is_some(), "in the place of one that nobody watches");
     assert!(!of_other.closed().is_cancelled());
 }
+
+#[tokio::test]
+async fn a_store_that_a_node_component_reads_is_in_no_users_share() {
+    let ledger = Ledger::new(1 << 30);
+    let (_fixture, views) = with_ledger(&ledger).await;
+    let request = RequestInfo::parse(&http::Method::GET, &SERVICES.parse().unwrap()).unwrap();
+    for (credential, component) in [("one", "a"), ("other", "c")] {
+        let user = Owner::Client(credential.into());
+        let permit = Permit::reviewed(StoreReader::Client(credential.into()), &request).unwrap();
+        let open = |component: &str, owner: &Owner| {
+            views.view(component, &permit, Opener { owner, opens: true }).unwrap().unwrap()
+        };
+        let _views = (open("a", &user), open("b", &user));
+        let (before, of_node) = (ledger.used(&user), ledger.used(&Owner::Node));
+        // It takes over the one that it reads, or opens another one.
+        let _taken = open(component, &Owner::Node);
+        let (left, taken) = (ledger.used(&user), ledger.used(&Owner::Node) - of_node);
+        assert!(left < 150 << 10 && before - left > left, "{before} before, {left} for its views alone");
+        assert!(taken > before - left, "{taken} of {before}");
+    }
+}
