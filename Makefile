@@ -81,7 +81,7 @@ dist: shipped dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64,
 	cd $(TARGET)/dist && sha256sum weir-$(VERSION)-*.tar.gz weir.cdx.json > SHA256SUMS && cat SHA256SUMS
 
 # Most tests wait for something else than a processor.
-TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 # Go's builds go on beside cargo's, which leave a processor idle for minutes: the last crates are compiled one after another.
 CARGO_PARTS := check-format schema-check deny otlp build lint docs test-checked

@@ -187,6 +187,6 @@ async fn a_store_that_a_node_component_reads_is_in_no_users_share() {
         let _taken = open(component, &Owner::Node);
         let (left, taken) = (ledger.used(&user), ledger.used(&Owner::Node) - of_node);
         assert!(left < 150 << 10 && before - left > left, "{before} before, {left} for its views alone");
-        assert!(taken > before - left, "{taken} of {before}");
+        assert!(taken >= before - left, "{taken} of {before}");
     }
 }
