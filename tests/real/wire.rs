@@ -358,8 +358,19 @@ async fn reads_through_a_filter_have_the_bytes_of_the_api_server() {
             attempts += 1;
             let before = shown(&ask(&direct, accept, &path).await);
             let got = shown(&ask(&through, accept, &path).await);
+            if before == got || attempts == ATTEMPTS {
+                break (before, got);
+            }
+            // The API server's cache may know a version that Weir's learns with the next BOOKMARK. A read that asks for it is not
+            // answered before.
+            let collection = path.split_once("?resourceVersion=0").map(|(collection, _)| collection);
+            let version = before.documents.first().and_then(|list| list["metadata"]["resourceVersion"].as_str());
+            if let Some((collection, version)) = collection.zip(version) {
+                ask(&through, accept, &format!("{collection}?resourceVersion={version}")).await;
+                continue;
+            }
             // Something was written in between: its version is in the answers.
-            if before == got || attempts == ATTEMPTS || before == shown(&ask(&direct, accept, &path).await) {
+            if before == shown(&ask(&direct, accept, &path).await) {
                 break (before, got);
             }
         };
