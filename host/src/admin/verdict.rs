@@ -54,9 +54,10 @@ impl Verdict {
         // A sort keeps the order of equals.
         found.sort_by_key(|notice| notice.is_remark());
         // A filter is loaded once its lookups have synced.
-        let errors = || reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
-        let not_ready = status.ready().err();
-        let not_ready = not_ready.map(|missing| errors().fold(missing, |reason, error| format!("{reason}; {error}")));
+        let not_ready = status.ready().err().map(|missing| {
+            let errors = reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
+            errors.fold(missing, |reason, error| format!("{reason}; {error}"))
+        });
         let state = match (&not_ready, is_offline, found.iter().all(Notice::is_remark)) {
             (Some(_), ..) => NodeHealth::NotReady,
             (None, true, _) => NodeHealth::Offline,

@@ -88,8 +88,8 @@ impl NodePods {
         let mut stores = self.stores.all();
         stores.retain(|store| {
             let Collection { resource, content, .. } = store.collection();
-            let is_private = matches!(store.reader(), StoreReader::Private(_));
-            is_wanted((&resource.resource, &resource.group)) && *content != ObjectContent::Metadata && !is_private
+            let is_whole = *content != ObjectContent::Metadata && !store.reader().is_private();
+            is_wanted((&resource.resource, &resource.group)) && is_whole
         });
         stores
     }

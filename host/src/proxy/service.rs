@@ -299,7 +299,7 @@ impl Proxy {
                     // A filter has begun to match: nothing of after that leaves unfiltered.
                     Some(mut read) if response.status().is_success() => {
                         read.take_filters(self);
-                        self.respond_to_read(read, started, (None, watched.as_ref())).await
+                        self.respond_to_read(read, started, None, watched.as_ref()).await
                     }
                     _ => response,
                 }
@@ -329,7 +329,7 @@ impl Proxy {
                     Some(RememberedRead::Object(object)) => object.kept(),
                     Some(RememberedRead::Discovery(_)) | None => None,
                 };
-                self.respond_to_read(read, started, (object, watched.as_ref())).await
+                self.respond_to_read(read, started, object, watched.as_ref()).await
             }
         }
     }
@@ -406,7 +406,8 @@ impl Proxy {
         self: &Arc<Self>,
         read: ReadRequest,
         started: Instant,
-        (remembered, watched): (Option<&ObjectRead>, Option<&Arc<CacheableRequest>>),
+        remembered: Option<&ObjectRead>,
+        watched: Option<&Arc<CacheableRequest>>,
     ) -> Response<ResponseBody> {
         let (verb, path, component) = (read.resource.verb, read.path.clone(), read.component.clone());
         let encoding = read.media_type.encoding;

@@ -244,7 +244,7 @@ impl Inner {
         };
         let reflector = ResourceReflector::new(client, id.collection.clone(), self.config.timing)
             .with_uplink_limit(self.config.uplink.clone())
-            .private(matches!(id.reader, StoreReader::Private(_)))
+            .private(id.reader.is_private())
             .with_peers(peers);
         let store = reflector.store();
         let stop = CancellationToken::new();
@@ -255,8 +255,15 @@ impl Inner {
         }
         self.spawn(stop.clone(), reflector.check(self.config.check.clone(), id.name().to_string()).run());
         self.spawn(stop.clone(), reflector.consistent_reads().run());
-        let (store_of, stop_of, opened) = (store.clone(), stop.clone(), Instant::now());
-        let opened = |_persist| OpenStore { id: id.clone(), store: store_of, stop: stop_of, stores, opened, _persist };
+        let (id_of, store_of, stop_of) = (id.clone(), store.clone(), stop.clone());
+        let opened = |persist| OpenStore {
+            id: id_of,
+            store: store_of,
+            stop: stop_of,
+            stores,
+            opened: Instant::now(),
+            _persist: persist,
+        };
         let Some(disk) = disk else {
             self.spawn(stop.clone(), reflector.run());
             return Some(opened(None));

@@ -323,7 +323,7 @@ impl Views {
         if !opener.opens {
             return Ok(None);
         }
-        if matches!(key.reader, StoreReader::Private(_)) {
+        if key.reader.is_private() {
             open.close_replaced(opener.owner, key);
         }
         let (charge, of_store) = open.charge(&self.ledger, opener.owner, key)?;

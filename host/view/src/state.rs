@@ -277,7 +277,7 @@ impl View {
 
     /// Whether its objects are read for one client and one request.
     pub fn is_private(&self) -> bool {
-        matches!(self.store.reader(), StoreReader::Private(_))
+        self.store.reader().is_private()
     }
 
     /// Waits until objects from disk are there, or it is known that there are none. Cancel safe.

@@ -158,17 +158,13 @@ impl ReadRequest {
     }
 
     async fn newest_version(&self, proxy: &Proxy) -> Option<u64> {
-        let (list, selection) = self.list_of_selected(MediaType::JSON);
-        let path = selection.with("limit", "1").on(&list.resource.collection)?;
-        let ReadResponse::Objects(ObjectsResponse { body, .. }) = list.send(proxy, path).await.ok()? else {
-            return None;
-        };
+        let ReadResponse::Objects(ObjectsResponse { body, .. }) = self.first(proxy).await?.ok()? else { return None };
         let bytes = body.collect(get::LIMIT).await.ok()?;
         Document::json(bytes).resource_version().ok()??.parse().ok()
     }
 
-    /// A list of what the read selects, in another form, with the query that selects it.
-    pub(in crate::proxy) fn list_of_selected(&self, media_type: MediaType) -> (Self, Query) {
+    /// Lists one object of what the read selects, with the client's credential. `None`: that has no path.
+    pub(in crate::proxy) async fn first(&self, proxy: &Proxy) -> Option<Result<ReadResponse, StatusError>> {
         let mut selection = self.query.without(&NO_SELECTION);
         if let Some(name) = &self.resource.name {
             let named = format!("metadata.name={name}");
@@ -176,9 +172,10 @@ impl ReadRequest {
             let selector = selector.map_or_else(|| named.clone(), |selector| format!("{selector},{named}"));
             selection = selection.with("fieldSelector", &selector);
         }
-        let mut list = self.with_media_type(media_type);
+        let mut list = self.with_media_type(MediaType::JSON);
         (list.resource.verb, list.resource.name) = (Verb::List, None);
-        (list, selection)
+        let path = selection.with("limit", "1").on(&list.resource.collection)?;
+        Some(list.send(proxy, path).await)
     }
 
     /// Whether API servers have a form that the client accepts.

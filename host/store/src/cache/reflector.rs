@@ -297,11 +297,9 @@ impl ResourceReflector {
         // A client of its own gets the API server's answer, and chooses what is read.
         let is_of_client = self.is_private || self.delegated.is_some();
         match (self.store.set_error(error), is_of_client) {
-            (true, false) => tracing::warn!(collection = %self.collection, error = text, "reflector failed, retrying"),
-            (true, true) => {
-                tracing::debug!(collection = %self.collection, error = text, "reflector failed, retrying");
-            }
             (false, _) => {}
+            (true, true) => tracing::debug!(collection = %self.collection, error = text, "reflector failed, retrying"),
+            (true, false) => tracing::warn!(collection = %self.collection, error = text, "reflector failed, retrying"),
         }
     }
 

@@ -44,11 +44,9 @@ pub(super) struct ViewKey {
 impl ViewKey {
     /// Logs what happens to the view. Each request of any client may open a private one.
     pub(super) fn log(&self, what: std::fmt::Arguments<'_>) {
-        match self.reader {
-            StoreReader::Private(_) => {
-                tracing::debug!(collection = %self.collection, component = self.label(), "{what}")
-            }
-            _ => tracing::info!(collection = %self.collection, component = self.label(), "{what}"),
+        match self.reader.is_private() {
+            true => tracing::debug!(collection = %self.collection, component = self.label(), "{what}"),
+            false => tracing::info!(collection = %self.collection, component = self.label(), "{what}"),
         }
     }
 
@@ -142,10 +140,10 @@ impl OpenViews {
 
     /// Closes the views that no client has read for a while.
     pub(super) fn close_idle(&mut self) {
-        let is_of_one = |key: &ViewKey| matches!(key.reader, StoreReader::Private(_));
-        let watched = self.views.iter_mut().filter(|(key, found)| is_of_one(key) && found.view.open_watches() > 0);
+        let watched = self.views.iter_mut();
+        let watched = watched.filter(|(key, found)| key.reader.is_private() && found.view.open_watches() > 0);
         watched.for_each(|(_, found)| found.used = Instant::now());
-        let limit = |key: &ViewKey| if is_of_one(key) { PRIVATE_IDLE } else { IDLE };
+        let limit = |key: &ViewKey| if key.reader.is_private() { PRIVATE_IDLE } else { IDLE };
         let idle = |key: &ViewKey, found: &OpenView| found.used.elapsed() > limit(key) && !found.is_watched();
         let idle = self.views.iter().filter(|(key, found)| idle(key, found));
         let idle: Vec<_> = idle.map(|(key, _)| key.clone()).collect();
@@ -172,7 +170,7 @@ impl OpenViews {
     /// is idle for long enough.
     pub(super) fn close_replaced(&mut self, owner: &Owner, key: &ViewKey) {
         let is_replaced = |of: &ViewKey| {
-            matches!(of.reader, StoreReader::Private(_))
+            of.reader.is_private()
                 && of.reader != key.reader
                 && of.collection == key.collection
                 && of.component == key.component

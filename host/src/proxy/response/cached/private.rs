@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode, header};
 use tokio::time::timeout;
-use weir_kube::{ListOptions, MediaType, OptionsErrorKind, RequestInfo, RequestKind};
+use weir_kube::{ListOptions, OptionsErrorKind, RequestInfo, RequestKind};
 use weir_store::ReflectorError;
 use weir_upstream::ResponseBodyError;
 
@@ -36,23 +36,17 @@ pub(in crate::proxy) async fn watch(
     read: &ReadRequest,
     request: &Arc<CacheableRequest>,
 ) -> Result<Response<ResponseBody>, StatusError> {
-    let mut reason = "Weir cannot filter a watch in this form".to_owned();
-    if proxy.upstream.is_reachable() && read.is_served() {
-        match respond(proxy, request, read.media_type).await {
-            Ok(response) => return Ok(response),
-            Err(Unserved::Error(error)) => return Err(error),
-            Err(Unserved::Store(error @ ReflectorError::NoRoom { .. })) => {
-                return Err(StatusError::NoRoom(error.to_string()));
-            }
-            Err(Unserved::Store(error)) => reason = error.to_string(),
-            Err(Unserved::Unsaid) => reason = "it does not report its newest version".to_owned(),
-            Err(Unserved::Unknown) => {}
+    let reason = match respond(proxy, read, request).await {
+        Ok(response) => return Ok(response),
+        Err(Unserved::Error(error)) => return Err(error),
+        Err(Unserved::Store(error @ ReflectorError::NoRoom { .. })) => {
+            return Err(StatusError::NoRoom(error.to_string()));
         }
-    }
-    let (list, selection) = read.list_of_selected(MediaType::JSON);
-    if let Some(path) = selection.with("limit", "1").on(&list.resource.collection)
-        && let ReadResponse::Other(mut refusal) = list.send(proxy, path).await?
-    {
+        Err(Unserved::Store(error)) => error.to_string(),
+        Err(Unserved::Unsaid) => "it does not report its newest version".to_owned(),
+        Err(Unserved::Unknown) => "Weir cannot filter a watch in this form".to_owned(),
+    };
+    if let Some(ReadResponse::Other(mut refusal)) = read.first(proxy).await.transpose()? {
         // It says nothing of the permission to watch, but for a token that is refused altogether.
         if refusal.status() != StatusCode::UNAUTHORIZED {
             refusal.extensions_mut().remove::<FromUpstream>();
@@ -71,10 +65,7 @@ pub(in crate::proxy) async fn continued(
     read: &ReadRequest,
     request: &Arc<CacheableRequest>,
 ) -> Option<Response<ResponseBody>> {
-    if !proxy.upstream.is_reachable() || !read.is_served() {
-        return None;
-    }
-    match respond(proxy, request, read.media_type).await {
+    match respond(proxy, read, request).await {
         Ok(response) => Some(response),
         Err(Unserved::Error(error)) => Some(error.response(read.media_type.encoding)),
         Err(Unserved::Store(_) | Unserved::Unsaid | Unserved::Unknown) => None,
@@ -96,9 +87,13 @@ enum Unserved {
 /// Responds from a private view.
 async fn respond(
     proxy: &Arc<Proxy>,
+    read: &ReadRequest,
     request: &Arc<CacheableRequest>,
-    media_type: MediaType,
 ) -> Result<Response<ResponseBody>, Unserved> {
+    if !proxy.upstream.is_reachable() || !read.is_served() {
+        return Err(Unserved::Unknown);
+    }
+    let media_type = read.media_type;
     let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
     let views = &proxy.all_views;
     let parsed = with_known_options(parsed).ok_or(Unserved::Unknown)?;
