@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Strea
 use weir_apiserver::ApiServer;
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup, replace};
-use weir_tests::edge::{edge, of_clients};
+use weir_tests::edge::{edge, grant_impersonation, of_clients};
 use weir_tests::machine::Machine;
 use weir_tests::pki::{Authority, Pair};
 
@@ -27,7 +27,9 @@ struct Node {
 
 impl Node {
     async fn new() -> Self {
-        Self { server: edge().await, ca: Authority::new("weir"), clients: Authority::new("clients") }
+        let server = edge().await;
+        grant_impersonation(&server, &["u"], "g");
+        Self { server, ca: Authority::new("weir"), clients: Authority::new("clients") }
     }
 
     fn setup(&self) -> Setup {

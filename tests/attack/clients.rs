@@ -10,9 +10,8 @@ use tokio::net::TcpStream;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::{NO_LOAD_BALANCERS, api_server, edge, of_clients, service};
 use weir_tests::pki::Authority;
-
-use weir_tests::edge::{NO_LOAD_BALANCERS, edge, of_clients, service};
 
 const SERVICES: &str = "/api/v1/services";
 
@@ -192,12 +191,8 @@ async fn a_client_that_does_not_read_uses_little_memory_and_blocks_nobody() {
 async fn two_thousand_watches_share_the_connections_that_their_streams_need() {
     let ca = Authority::new("cluster");
     let pair = ca.server();
-    let server = ApiServer::builder()
-        .tls(pair.certificate.as_bytes(), pair.key.as_bytes())
-        .max_streams(100)
-        .start()
-        .await
-        .unwrap();
+    let server =
+        api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).max_streams(100).start().await.unwrap();
     // Shared views would serve those of Nodes.
     let weir = Setup::new(server.url())
         .filters(NO_LOAD_BALANCERS)

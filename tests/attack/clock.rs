@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::{api_server, grant_kubelets};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::{Authority, Pair};
@@ -27,8 +28,9 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const LATER: Duration = Duration::from_secs(11);
 
 async fn cluster(pair: &Pair) -> ApiServer {
-    let server = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
+    let server = api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
+    grant_kubelets(&server);
     server
 }
 
@@ -205,7 +207,7 @@ async fn permissions_and_objects_on_disk_survive_one_wrong_time() {
     let server = cluster(&ca.server_for(YEAR)).await;
     server.store().load("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: default}}").unwrap();
     let mut link = Link::to(&server).await;
-    let url = link.url().replace("http:", "https:");
+    let url = link.url();
     let weir = shipped(&url, &ca, cache.path()).start_ready().await;
     let tool = |weir: &Daemon| weir.client("tool").with("authorization", "Bearer tool");
     for path in [SERVICES, MAP] {

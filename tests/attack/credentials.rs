@@ -7,7 +7,9 @@ use serde_json::json;
 use weir_apiserver::{Action, ApiServer, Recorded};
 use weir_tests::client::{Answer, Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::link::Link;
+use weir_tests::pki::kubeconfig;
 use weir_tests::until;
 
 const ALL: &str = "/api/v1/services?resourceVersion=0";
@@ -23,7 +25,7 @@ fn claiming(user: &str) -> String {
 /// A daemon with its caches, in front of an API server that accepts these tokens only, and the link between them.
 async fn start(folder: &tempfile::TempDir) -> (ApiServer, Link, Daemon) {
     let victim = claiming("system:serviceaccount:default:victim");
-    let server = ApiServer::builder()
+    let server = api_server()
         .known_tokens_only()
         .token(&victim, "system:serviceaccount:default:victim", &[])
         .token("opaque", "tenant", &[])
@@ -334,12 +336,8 @@ async fn a_watch_of_one_name_shows_one_object() {
 
 #[tokio::test]
 async fn impersonation_with_the_node_credential_is_refused() {
-    let server = ApiServer::builder().start().await.unwrap();
-    let node = format!(
-        "{{apiVersion: v1, kind: Config, clusters: [{{name: c, cluster: {{server: '{}'}}}}], users: [{{name: u, user: {{token: node}}}}], \
-         contexts: [{{name: x, context: {{cluster: c, user: u}}}}], current-context: x}}",
-        server.url()
-    );
+    let server = api_server().start().await.unwrap();
+    let node = kubeconfig(server.url(), "", "token: node");
     let uid = weir_tests::daemon::own_uid().to_string();
     let weir = Setup::new(server.url())
         .filters("filters: []")

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, own_uid};
-use weir_tests::edge::{NO_LOAD_BALANCERS, edge};
+use weir_tests::edge::{NO_LOAD_BALANCERS, api_server, edge, grant_impersonation};
 use weir_tests::node_reads::NodeReads;
 use weir_tests::pki::Authority;
 
@@ -16,7 +16,7 @@ const SERVICES: &str = "/api/v1/services";
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 async fn filtering() -> (ApiServer, Daemon) {
-    let server = ApiServer::builder().record(16).start().await.unwrap();
+    let server = api_server().record(16).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
     assert_eq!(weir.client("warm").get(SERVICES).await.status, 200);
@@ -30,7 +30,7 @@ async fn reads(weir: &Daemon) -> NodeReads {
 
 #[tokio::test]
 async fn a_read_of_the_node_that_is_not_served_meanwhile_is_seen() {
-    let server = ApiServer::builder().record(16).start().await.unwrap();
+    let server = api_server().record(16).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     // Each of its reads goes to the API server.
     let weir = Setup::new(server.url()).filters("filters: []").uncached().start_ready().await;
@@ -167,8 +167,9 @@ async fn the_limit_of_open_files_is_raised_and_leaves_room_for_the_daemon() {
 #[tokio::test]
 async fn long_selectors_are_not_kept_by_reviews() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
-    let server = ApiServer::builder().record(16).start().await.unwrap();
+    let server = api_server().record(16).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
+    grant_impersonation(&server, &["tenant"], "tenants");
     let weir = Setup::new(server.url())
         .filters("filters: []")
         .tls(&ca.server())

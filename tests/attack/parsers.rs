@@ -5,12 +5,13 @@ use serde_json::json;
 use weir_apiserver::{Action, ApiServer, Enforce};
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 
 const SERVICES: &str = "/api/v1/services";
 
 /// A daemon with its caches, and Services in front of whose view it stands. Alice may watch one of them, Bob all.
 async fn caching() -> (ApiServer, Daemon) {
-    let server = ApiServer::builder().token("a", "alice", &[]).token("b", "bob", &[]).start().await.unwrap();
+    let server = api_server().token("a", "alice", &[]).token("b", "bob", &[]).start().await.unwrap();
     for name in ["one", "two", "three"] {
         put(&server, name, "80");
     }

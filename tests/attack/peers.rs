@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -15,9 +13,9 @@ use weir_apiserver::{Action, ApiServer, Recorded};
 use weir_tests::built;
 use weir_tests::client::{PATIENCE, streamed};
 use weir_tests::daemon::{Daemon, Setup};
-use weir_tests::edge::{NO_LOAD_BALANCERS, edge, service};
+use weir_tests::edge::{NO_LOAD_BALANCERS, api_server, edge, service};
 use weir_tests::link::Link;
-use weir_tests::pki::Authority;
+use weir_tests::pki::{Authority, certificate_user, kubeconfig};
 use weir_tests::registry::FakeRegistry;
 
 const POOLS: &str = "/apis/apps.openyurt.io/v1beta2/nodepools";
@@ -42,7 +40,7 @@ impl Attacker {
     async fn new(what: &str, answer: impl Fn(&str, &Recorded) -> Action + Send + Sync + 'static) -> Self {
         let (ca, clients) = (Authority::new("cluster"), Authority::new("clients"));
         let pair = ca.server();
-        let server = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
+        let server = api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
         server.on_request(move |request| match request.path.strip_prefix("/peer") {
             Some("/readyz") => Action::answer(200, "text/plain", "ok"),
             Some(path) => answer(path, request),
@@ -54,17 +52,7 @@ impl Attacker {
     /// The Weir of node `edge-a`, which knows this peer alone.
     fn victim(&self, server: &str) -> Setup {
         let node = self.clients.client("system:node:edge-a", "system:nodes");
-        let credential = format!(
-            "client-certificate-data: {}, client-key-data: {}",
-            STANDARD.encode(&node.certificate),
-            STANDARD.encode(&node.key)
-        );
-        let kubeconfig = format!(
-            "{{apiVersion: v1, kind: Config, current-context: c,
-              clusters: [{{name: a, cluster: {{server: \"{server}\", certificate-authority-data: {}}}}}],
-              users: [{{name: u, user: {{{credential}}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}",
-            STANDARD.encode(self.ca.pem())
-        );
+        let kubeconfig = kubeconfig(server, self.ca.pem(), &certificate_user(&node));
         Setup::new(server)
             .file("--client-ca-file", "clients.crt", self.clients.pem())
             .file("--node-kubeconfig", "node.yaml", &kubeconfig)
@@ -293,7 +281,7 @@ async fn what_one_peer_reports_of_a_pod_does_not_replace_what_another_one_report
     });
     let other = other.await;
     let pair = other.ca.server();
-    let owner = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
+    let owner = api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
     let said = of_owner.clone();
     owner.on_request(move |request| match request.path.as_str() {
         "/peer/readyz" => Action::answer(200, "text/plain", "ok"),

@@ -14,7 +14,7 @@ use serde_json::json;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
-use weir_tests::edge::{NO_LOAD_BALANCERS, service};
+use weir_tests::edge::{NO_LOAD_BALANCERS, api_server, service};
 use weir_tests::node_reads::NodeReads;
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";
@@ -25,11 +25,8 @@ const KUBE_PROXY: &str = "Bearer system:serviceaccount:kube-system:kube-proxy";
 
 async fn shipped(services: usize, cache: &Path, known_only: bool) -> (ApiServer, Daemon) {
     let proxy = "system:serviceaccount:kube-system:kube-proxy";
-    let mut server = ApiServer::builder().token(proxy, proxy, &[]).token(
-        "system:node:edge-a",
-        "system:node:edge-a",
-        &["system:nodes"],
-    );
+    let mut server =
+        api_server().token(proxy, proxy, &[]).token("system:node:edge-a", "system:node:edge-a", &["system:nodes"]);
     if known_only {
         server = server.known_tokens_only();
     }

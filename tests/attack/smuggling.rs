@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 /// How long a connection is silent before an attempt is over.
@@ -138,7 +138,7 @@ fn attempts() -> Vec<Attempt> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_server_gets_no_request_that_was_not_answered() {
     let attempts = attempts();
-    let server = ApiServer::builder().record(3 * attempts.len()).start().await.unwrap();
+    let server = api_server().record(3 * attempts.len()).start().await.unwrap();
     let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
     let answers: Vec<_> =
         futures_util::stream::iter(&attempts).map(|attempt| answers(&weir, attempt)).buffered(128).collect().await;

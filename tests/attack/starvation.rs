@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE, streamed};
 use weir_tests::daemon::{Daemon, Setup};
-use weir_tests::edge::{NO_LOAD_BALANCERS, service};
+use weir_tests::edge::{NO_LOAD_BALANCERS, api_server, service};
 use weir_tests::node_reads::NodeReads;
 use weir_tests::pki::Authority;
 
@@ -22,12 +22,8 @@ const LOG: &str = "/api/v1/namespaces/default/pods/noisy/log?follow=true";
 async fn noisy(setup: impl FnOnce(Setup) -> Setup) -> (ApiServer, Daemon, watch::Receiver<usize>) {
     let ca = Authority::new("cluster");
     let pair = ca.server();
-    let server = ApiServer::builder()
-        .tls(pair.certificate.as_bytes(), pair.key.as_bytes())
-        .max_streams(250)
-        .start()
-        .await
-        .unwrap();
+    let server =
+        api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).max_streams(250).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     let (logs, open) = watch::channel(0);
     server.on_request(move |request| match request.path.ends_with("/log") {

@@ -6,6 +6,7 @@ use weir_apiserver::{ApiServer, Recorded};
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::edge::{edge, of_clients};
+use weir_tests::pki::kubeconfig;
 
 const EXEC: &str = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true";
 /// `SPDY/3.1` and `websocket`, as kubectl asks for them.
@@ -19,11 +20,7 @@ const PROTOCOLS: [(&str, &str); 2] = [
 
 async fn with_node_credential() -> (ApiServer, Daemon) {
     let server = edge().await;
-    let config = format!(
-        "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: a, cluster: {{server: \"{}\"}}}}],
-          users: [{{name: u, user: {{token: nodes}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}",
-        server.url()
-    );
+    let config = kubeconfig(server.url(), "", "token: nodes");
     let weir = Setup::new(server.url())
         .filters("filters: []")
         .file("--node-kubeconfig", "node.yaml", &config)

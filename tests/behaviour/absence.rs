@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant;
 use weir_tests::link::Link;
+use weir_tests::rights::Rights;
 use weir_tests::until;
 
 use super::{NO_LOAD_BALANCERS, edge};
@@ -47,6 +49,7 @@ async fn holds(weir: &Daemon, from: usize, reason: &str) -> usize {
 #[tokio::test]
 async fn a_config_map_that_names_no_set_keeps_the_last_one() {
     let (server, cache) = (edge().await, tempfile::tempdir().unwrap());
+    grant(&server, Rights::shipped().reading("", "configmaps"));
     put(&server, &json!({"filters.yaml": NO_LOAD_BALANCERS}));
     let weir = setup(&server, cache.path()).start_ready().await;
     assert_eq!(names(&weir).await, FILTERED);

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use weir_tests::built;
+use weir_tests::pki::kubeconfig;
 use weir_tests::plane::skipped_part;
 
 use super::edge;
@@ -248,13 +249,7 @@ fn a_broken_filter_logs_message_and_stack(desk: &Desk, language: &str, source: &
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_objects_run_and_pass_as_cases() {
     let (server, desk) = (edge().await, Desk::new());
-    let kubeconfig = |url: &str| {
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\nclusters: \
-             [{{name: a, cluster: {{server: '{url}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
-        )
-    };
-    desk.write("config", kubeconfig(server.url()));
+    desk.write("config", kubeconfig(server.url(), "", ""));
     let module = built::module("servicetopology");
     let said = desk.weir(&["record", text(&module), "--kubeconfig", "config", "--node-name", "edge-a"]).well();
     for part in ["recorded/objects.json: ", "recorded/cluster.json: ", "recorded/cases/recorded.json: "] {
@@ -269,7 +264,7 @@ async fn recorded_objects_run_and_pass_as_cases() {
     let record = |more: &[&str]| desk.weir(&[&["record", text(&module), "--kubeconfig", "config"], more].concat());
     record(&["--resource", "secrets"]).refused(1, "Secrets are not written into files");
     record(&["--resource", "widgets.example.com"]).refused(1, "/apis/example.com: 404");
-    desk.write("config", kubeconfig("http://127.0.0.1:1"));
+    desk.write("config", kubeconfig("http://127.0.0.1:1", "", ""));
     record(&[]).refused(1, "onnect");
     desk.weir(&["record", text(&module), "--kubeconfig", "none"]).refused(1, "none");
 }

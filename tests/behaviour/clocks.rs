@@ -8,6 +8,7 @@ use serde_json::json;
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant_kubelets;
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::Authority;
@@ -37,6 +38,7 @@ impl Node {
     async fn new() -> Option<Self> {
         let machine = Machine::new()?;
         let server = super::edge().await;
+        grant_kubelets(&server);
         let account =
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "web", "namespace": "default"}});
         server.store().put(account).unwrap();

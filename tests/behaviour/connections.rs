@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use weir_apiserver::{Action, ApiServer, Recorded};
 use weir_tests::client::{Events, PATIENCE, streamed, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::pki::Authority;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
@@ -68,7 +69,7 @@ async fn carry(mut client: TcpStream, target: SocketAddr, mut swallowed: watch::
 async fn secure_edge() -> (ApiServer, Authority) {
     let ca = Authority::new("cluster");
     let pair = ca.server();
-    let server = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
+    let server = api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     (server, ca)
 }

@@ -3,9 +3,9 @@
 
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Setup, replace};
-use weir_tests::pki::{Authority, Pair};
+use weir_tests::pki::{Authority, Pair, base64, certificate_user, kubeconfig};
 
-use super::secure::{base64, der, kubeconfig, request_after_reload, secure_edge, wait_for_request};
+use super::secure::{der, request_after_reload, secure_edge, wait_for_request};
 
 #[tokio::test]
 async fn a_rotated_client_certificate_and_token_are_used_for_later_requests() {
@@ -62,9 +62,8 @@ async fn every_form_of_a_kubeconfig_is_supported() {
     let issuer = file("issuer.sh", &format!("cat <<'END'\n{issued}\nEND\n"));
     let (certificate, key) = (file("a.crt", &pair.certificate), file("a.key", &pair.key));
     let token = file("token", "from-file");
-    let (data, key_data) = (base64(&pair.certificate), base64(&pair.key));
     for (user, expected) in [
-        (format!("client-certificate-data: {data}, client-key-data: {key_data}"), None),
+        (certificate_user(&pair), None),
         (format!("client-certificate: {certificate}, client-key: {key}"), None),
         ("token: embedded".to_owned(), Some("Bearer embedded")),
         (format!("tokenFile: {token}"), Some("Bearer from-file")),
@@ -83,11 +82,7 @@ async fn every_form_of_a_kubeconfig_is_supported() {
     ] {
         // Each daemon gets its own server: a late request of the previous daemon would be taken for one of the next.
         let server = secure_edge(&ca.server(), Some(&clients)).await;
-        let weir = Setup::new(server.url())
-            .without("--server")
-            .file("--kubeconfig", "config", &kubeconfig(server.url(), ca.pem(), &user))
-            .start_ready()
-            .await;
+        let weir = Setup::kubeconfig_of(&kubeconfig(server.url(), ca.pem(), &user)).start_ready().await;
         let requests = server.requests();
         assert!(!requests.is_empty());
         // The start does not wait for a slow plugin, and only asks whether the server responds.
@@ -148,11 +143,7 @@ async fn a_changed_server_in_the_kubeconfig_logs_that_a_restart_is_needed() {
     let ca = Authority::new("cluster");
     let (server, other) = (secure_edge(&ca.server(), None).await, secure_edge(&ca.server(), None).await);
     let config = |server: &ApiServer, token: &str| kubeconfig(server.url(), ca.pem(), &format!("token: {token}"));
-    let weir = Setup::new(server.url())
-        .without("--server")
-        .file("--kubeconfig", "config", &config(&server, "first"))
-        .start_ready()
-        .await;
+    let weir = Setup::kubeconfig_of(&config(&server, "first")).start_ready().await;
     let from = weir.log_length();
     replace(&weir.path("config"), config(&other, "second").as_bytes());
     let (from, line) = weir.logged_after(from, "keeping the last valid one").await;

@@ -10,6 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use weir_apiserver::ApiServer;
 use weir_tests::built;
+use weir_tests::pki::kubeconfig;
 
 use super::edge;
 
@@ -39,13 +40,8 @@ impl Desk {
         });
         server.store().put(map).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": server.url()}}],
-            "users": [{"name": "u", "user": {"token": "operator"}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let kubeconfig = kubeconfig(server.url(), "", "token: operator");
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
         Self { server, folder }
     }
 

@@ -8,13 +8,12 @@ use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
-use weir_tests::pki::Authority;
+use weir_tests::pki::{Authority, kubeconfig};
 use weir_tests::plane::skipped;
 use weir_tests::until;
 
 use super::edge;
 use super::offline::committed;
-use super::secure::kubeconfig;
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -38,7 +37,7 @@ impl Node {
 
     /// Local clients have the credential of the node.
     async fn start(&self) -> Daemon {
-        let node = kubeconfig(&self.link.url(), self.ca.pem(), "token: node");
+        let node = kubeconfig(&self.link.url(), "", "token: node");
         let setup = Setup::new(&self.link.url()).filters("filters: []").on_disk(self.cache.path());
         setup.file("--node-kubeconfig", "node.yaml", &node).start_ready().await
     }

@@ -12,9 +12,10 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use weir_apiserver::{Action, ApiServer};
+use weir_apiserver::Action;
 use weir_tests::client::{Client, Events, PATIENCE, whole};
 use weir_tests::daemon::Setup;
+use weir_tests::edge::api_server;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
 
@@ -231,7 +232,7 @@ async fn fifty_clients_lose_no_request_over_rolling_restarts() {
 }
 
 async fn rolling_restarts(caches: impl Fn(Setup) -> Setup) {
-    let server = ApiServer::builder().record(100).start().await.unwrap();
+    let server = api_server().record(100).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());

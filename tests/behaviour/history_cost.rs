@@ -3,6 +3,7 @@
 use serde_json::json;
 use weir_tests::client::{Client, Events, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant_kubelets;
 use weir_tests::pki::Authority;
 
 const COLLECTIONS: usize = 100;
@@ -27,6 +28,7 @@ async fn watched(weir: &Daemon, ca: &Authority, clients: &Authority) -> Vec<Even
 #[tokio::test]
 async fn a_hundred_collections_are_compared_with_one_short_list_each_after_a_restart() {
     let server = super::edge().await;
+    grant_kubelets(&server);
     for n in 0..COLLECTIONS {
         let name = format!("map-{n}");
         let metadata = json!({"name": name, "namespace": "default"});

@@ -5,12 +5,13 @@ use http::Method;
 use weir_apiserver::{ApiServer, Recorded};
 use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup, own_uid};
-use weir_tests::edge::of_clients;
-use weir_tests::pki::Authority;
+use weir_tests::edge::{grant_impersonation, grant_kubelets, of_clients};
+use weir_tests::pki::{Authority, certificate_user, kubeconfig};
 use weir_tests::plane::skipped;
+use weir_tests::rights::TOKEN;
 
 use super::NO_LOAD_BALANCERS;
-use super::secure::{base64, der, kubeconfig, secure_edge};
+use super::secure::{der, secure_edge};
 
 const SERVICES: &str = "/api/v1/services";
 
@@ -25,11 +26,7 @@ async fn a_clients_token_is_never_sent_over_a_connection_with_a_client_certifica
         .file("--client-key", "client.key", &own.key)
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice");
-    let kubeconfig = kubeconfig(
-        server.url(),
-        ca.pem(),
-        &format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key)),
-    );
+    let kubeconfig = kubeconfig(server.url(), ca.pem(), &certificate_user(&node));
     let weir = setup.file("--node-kubeconfig", "node.yaml", &kubeconfig).start_ready().await;
     server.clear_requests();
     let client = weir.client("tool");
@@ -58,16 +55,15 @@ async fn a_clients_token_is_never_sent_over_a_connection_with_a_client_certifica
 async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;
+    grant_kubelets(&server);
     server.set_policy(|request| {
         request.user.name == "system:node:edge-a"
             && request.user.groups == ["system:nodes", "system:authenticated"]
             && (request.resource.as_str(), request.verb.as_str()) == ("services", "list")
     });
-    let token = ("--token-file", "token", "weirs");
     let weir = Setup::new(server.url())
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
-        .file(token.0, token.1, token.2)
         .tls(&ca.server())
         .file("--client-ca-file", "clients.crt", clients.pem())
         .uncached()
@@ -80,10 +76,11 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
     assert_eq!(client.names(SERVICES).await, ["dashboard", "kubernetes", "web"], "filtered as for all");
     let requests = server.requests();
     assert_eq!(requests[0].path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
-    assert_eq!(requests[0].header("authorization"), "Bearer weirs");
+    let own = format!("Bearer {TOKEN}");
+    assert_eq!(requests[0].header("authorization"), own);
     assert!(requests[0].header("user-agent").starts_with("weir/"), "{:?}", requests[0].headers);
     let list = &requests[1];
-    assert_eq!((list.path.as_str(), list.header("authorization")), (SERVICES, "Bearer weirs"));
+    assert_eq!((list.path.as_str(), list.header("authorization")), (SERVICES, own.as_str()));
     assert_eq!(list.header("impersonate-user"), "system:node:edge-a");
     let groups: Vec<_> = list.headers.get_all("impersonate-group").iter().collect();
     assert_eq!(groups, ["system:nodes", "system:authenticated"]);
@@ -128,9 +125,9 @@ async fn a_client_certificate_is_reviewed_and_impersonated_or_refused() {
 async fn a_certificate_client_cannot_remove_its_own_impersonation() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;
+    grant_kubelets(&server);
     let weir = Setup::new(server.url())
         .filters("filters: []")
-        .file("--token-file", "token", "weirs")
         .tls(&ca.server())
         .file("--client-ca-file", "clients.crt", clients.pem())
         .start_ready()
@@ -151,7 +148,7 @@ async fn a_certificate_client_cannot_remove_its_own_impersonation() {
     let is_clients = |request: &&Recorded| request.headers.contains_key("impersonate-user") && request.path == SERVICES;
     let requests = server.requests();
     let request = requests.iter().rfind(is_clients).unwrap();
-    assert_eq!(request.header("authorization"), "Bearer weirs");
+    assert_eq!(request.header("authorization"), format!("Bearer {TOKEN}"));
     assert_eq!((request.header("impersonate-user"), request.header("x-mine")), ("system:node:edge-a", ""));
     assert!(request.headers.contains_key("impersonate-group"));
 }
@@ -160,6 +157,7 @@ async fn a_certificate_client_cannot_remove_its_own_impersonation() {
 async fn a_certificate_users_review_is_cached_and_a_revoked_permission_takes_effect() {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;
+    grant_impersonation(&server, &["one", "other"], "g");
     let weir = Setup::new(server.url())
         .filters("filters: []")
         .tls(&ca.server())
@@ -187,12 +185,8 @@ async fn a_certificate_users_review_is_cached_and_a_revoked_permission_takes_eff
 }
 
 async fn with_node_credential(server: &ApiServer, uids: Option<&str>) -> Daemon {
-    let ca = Authority::new("unused");
-    let setup = Setup::new(server.url()).filters("filters: []").file(
-        "--node-kubeconfig",
-        "node.yaml",
-        &kubeconfig(server.url(), ca.pem(), "token: nodes"),
-    );
+    let node = kubeconfig(server.url(), "", "token: nodes");
+    let setup = Setup::new(server.url()).filters("filters: []").file("--node-kubeconfig", "node.yaml", &node);
     let setup = uids.into_iter().fold(setup, |setup, uids| setup.flag("--node-credential-uids", uids));
     setup.start_ready().await
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant_kubelets;
 use weir_tests::pki::Authority;
 
 use super::NO_LOAD_BALANCERS;
@@ -26,6 +27,7 @@ struct Edge {
 async fn edge() -> Edge {
     let (ca, clients) = (Authority::new("weir"), Authority::new("clients"));
     let server = super::edge().await;
+    grant_kubelets(&server);
     for kind in ["Secret", "ServiceAccount"] {
         let metadata = json!({"name": "web", "namespace": "default"});
         server.store().put(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})).unwrap();

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, Events, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::{api_server, grant_kubelets};
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 use weir_tests::pki::Authority;
@@ -34,7 +35,8 @@ struct Site {
 
 impl Site {
     async fn new() -> Self {
-        let server = ApiServer::builder().start().await.unwrap();
+        let server = api_server().start().await.unwrap();
+        grant_kubelets(&server);
         for object in objects() {
             server.store().put(object).unwrap();
         }
@@ -431,7 +433,8 @@ impl Neighbours {
     }
 
     async fn with(number: u32, first: impl Fn(&Pool, Setup) -> Setup, second: impl Fn(Setup) -> Setup) -> Self {
-        let server = ApiServer::builder().start().await.unwrap();
+        let server = api_server().start().await.unwrap();
+        grant_kubelets(&server);
         let mut pod_b = pod("web-b", "u-b", "10.244.1.2", false);
         pod_b["spec"]["nodeName"] = json!("edge-b");
         for object in objects().into_iter().chain([pod_b]) {

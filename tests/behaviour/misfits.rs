@@ -3,12 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup, own_uid};
 use weir_tests::link::Link;
-use weir_tests::pki::{Authority, Pair};
+use weir_tests::pki::{Authority, certificate_user, kubeconfig};
 use weir_tests::plane::skipped;
 
 use super::edge;
@@ -83,24 +81,12 @@ async fn a_start_offline_under_another_name_costs_nothing() {
     }
 }
 
-/// A kubeconfig whose client certificate is this one.
-fn kubeconfig(server: &str, pair: &Pair) -> String {
-    let data = |text: &str| STANDARD.encode(text);
-    format!(
-        "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: a, cluster: {{server: '{server}'}}}}],
-          users: [{{name: u, user: {{client-certificate-data: {}, client-key-data: {}}}}}],
-          contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}",
-        data(&pair.certificate),
-        data(&pair.key)
-    )
-}
-
 #[tokio::test]
 async fn the_name_in_the_node_credential_counts() {
     let cache = tempfile::tempdir().unwrap();
     let (_server, link, _) = offline(cache.path()).await;
     let pair = Authority::new("cluster").client("system:node:edge-a", "system:nodes");
-    let node = kubeconfig(&link.url(), &pair);
+    let node = kubeconfig(&link.url(), "", &certificate_user(&pair));
     let weir = setup(&link, cache.path(), "localhost").file("--node-kubeconfig", "node.yaml", &node).start().await;
     let line = weir.logged("--node-name names another node than the node credential").await;
     assert_eq!((&line["level"], &line["fields"]["flag"]), (&"ERROR".into(), &"localhost".into()), "{line}");

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, Events, PATIENCE};
 use weir_tests::daemon::Setup;
+use weir_tests::edge::grant;
 use weir_tests::guests::hostile;
+use weir_tests::rights::Rights;
 
 use super::edge;
 
@@ -38,6 +40,7 @@ async fn condition(nodes: &mut Events, reason: &str) -> Value {
 #[tokio::test]
 async fn refused_configurations_and_open_breakers_are_events_and_a_condition_of_the_node() {
     let server = edge().await;
+    grant(&server, Rights::shipped().with("node-condition.yaml"));
     // The breaker opens on faults on objects of three namespaces.
     for namespace in ["team-a", "team-b"] {
         let service =
@@ -87,6 +90,7 @@ async fn refused_configurations_and_open_breakers_are_events_and_a_condition_of_
 #[tokio::test]
 async fn a_filter_that_fails_again_and_again_on_an_object_is_in_the_condition() {
     let server = edge().await;
+    grant(&server, Rights::shipped().with("node-condition.yaml"));
     let mut nodes = watch(&server, "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dedge-a").await;
     let weir = Setup::new(server.url())
         .uncached()

@@ -8,10 +8,10 @@ use weir_apiserver::ApiServer;
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::{Daemon, Setup, replace};
 use weir_tests::link::Link;
-use weir_tests::pki::Authority;
+use weir_tests::pki::{Authority, kubeconfig};
 
 use super::offline::committed;
-use super::secure::{kubeconfig, secure_edge};
+use super::secure::secure_edge;
 use super::{NO_LOAD_BALANCERS, service};
 
 const SERVICES: &str = "/api/v1/services?resourceVersion=0";
@@ -42,7 +42,7 @@ echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","
             "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [{}], interactiveMode: Never}}",
             path("plugin.sh")
         );
-        let kubeconfig = kubeconfig(&link.url().replace("http:", "https:"), ca.pem(), &user);
+        let kubeconfig = kubeconfig(&link.url(), ca.pem(), &user);
         let node = Self { server, link, folder, kubeconfig };
         node.restore();
         node

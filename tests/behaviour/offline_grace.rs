@@ -3,6 +3,7 @@
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 
@@ -21,7 +22,7 @@ impl Node {
     /// `None` without a C compiler, which the machine needs.
     async fn new() -> Option<Self> {
         let machine = Machine::new()?;
-        let builder = ApiServer::builder().known_tokens_only();
+        let builder = api_server().known_tokens_only();
         let builder = builder.token("proxy", "system:serviceaccount:kube-system:kube-proxy", &[]);
         let server = builder.token("tenant", "tenant", &[]).start().await.unwrap();
         server.store().load(include_str!("../demo/cluster.yaml")).unwrap();

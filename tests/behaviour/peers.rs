@@ -7,9 +7,8 @@ use weir_apiserver::{ApiServer, Recorded};
 use weir_tests::client::{Client, names, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
-use weir_tests::pki::Authority;
+use weir_tests::pki::{Authority, certificate_user, kubeconfig};
 
-use super::secure::{base64, kubeconfig};
 use super::{NO_LOAD_BALANCERS, edge, service};
 
 const SERVICES: &str = "/api/v1/services";
@@ -49,10 +48,9 @@ impl Pool {
     /// The Weir of a node, which knows the others.
     pub(super) fn setup(&self, server: &str, index: usize) -> Setup {
         let node = self.clients.client(&format!("system:node:{}", NODES[index]), "system:nodes");
-        let credential =
-            format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
+        let credential = certificate_user(&node);
         let peers: Vec<_> = (0..3).map(|index| format!("{}={}", NODES[index], self.url(index))).collect();
-        let pair = self.ca.server_at(&self.address(index));
+        let pair = self.ca.server_at([self.address(index)]);
         Setup::new(server)
             .flag("--node-name", NODES[index])
             .flag("--secure-bind-address", &self.address(index))

@@ -12,11 +12,10 @@ use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::network::{expect_own_network, in_own_network};
-use weir_tests::pki::Authority;
+use weir_tests::pki::{Authority, certificate_user, kubeconfig};
 use weir_tests::plane::Plane;
 
 use super::edge;
-use super::secure::{base64, kubeconfig};
 
 const REQUEST: (&str, &str) = ("certificates.k8s.io/v1", "CertificateSigningRequest");
 const EXPIRY: &str = "weir_serving_certificate_expiration_timestamp_seconds";
@@ -73,7 +72,7 @@ impl Hand<'_> {
 }
 
 fn setup(server: &ApiServer, cache: &Path) -> Setup {
-    Setup::new(server.url()).filters("filters: []").file("--token-file", "token", "weirs").requesting(cache)
+    Setup::new(server.url()).filters("filters: []").requesting(cache)
 }
 
 async fn days_left(weir: &Daemon) -> f64 {
@@ -318,8 +317,7 @@ async fn reach_a_peer_inside() {
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let (cache, nodes) = (tempfile::tempdir().unwrap(), Authority::new("clients"));
     let node = nodes.client("system:node:edge-a", "system:nodes");
-    let credential =
-        format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
+    let credential = certificate_user(&node);
     let weir = setup(&server, cache.path())
         .without("--pod-interface")
         .without("--secure-bind-address")

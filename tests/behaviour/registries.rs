@@ -10,7 +10,9 @@ use weir_spec::Digest;
 use weir_tests::built;
 use weir_tests::client::{PATIENCE, names};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant;
 use weir_tests::registry::{FakeRegistry, Misbehaviour};
+use weir_tests::rights::Rights;
 
 use super::edge;
 use super::peers::Pool;
@@ -495,6 +497,7 @@ async fn a_module_in_a_config_map_of_its_own_is_read_once() {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": true, "binaryData": data})
     };
     server.store().put(map("services-1", json!({"services.wasm": STANDARD.encode(&module)}))).unwrap();
+    grant(&server, Rights::shipped().reading("", "configmaps"));
     server.store().put(map("two", json!({"a": "", "b": ""}))).unwrap();
     let configuration = |name: &str, digest: Digest, more: &str| {
         let filters = format!(

@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt as _;
 use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::link::Link;
 use weir_tests::network::{self, SERVER};
 
@@ -30,8 +31,8 @@ struct Uplinks {
 impl Uplinks {
     async fn new(nodes: u8) -> Self {
         let site = Site::new(nodes);
-        let pair = site.ca.server_at(&SERVER.to_string());
-        let builder = ApiServer::builder().address((Ipv4Addr::UNSPECIFIED, 0).into());
+        let pair = site.ca.server_at([SERVER.to_string()]);
+        let builder = api_server().address((Ipv4Addr::UNSPECIFIED, 0).into());
         let server = builder.tls(pair.certificate, pair.key).start().await.unwrap();
         server.store().put(service("first", "ClusterIP")).unwrap();
         let metadata = json!({"name": "edge-0", "namespace": "kube-node-lease"});
@@ -175,9 +176,9 @@ impl Relay {
     async fn new(number: u32, more: impl FnOnce(Setup) -> Setup) -> Self {
         let pool = Pool::new(number);
         let pair = pool.ca().server();
-        let server = ApiServer::builder().tls(pair.certificate, pair.key).start().await.unwrap();
+        let server = api_server().tls(pair.certificate, pair.key).start().await.unwrap();
         let link = Link::to(&server).await;
-        let url = link.url().replace("http:", "https:");
+        let url = link.url();
         let setup =
             pool.setup(&url, 0).filters("filters: []").file("--certificate-authority", "ca.crt", pool.ca().pem());
         let weir = more(setup).start_ready().await;
@@ -186,7 +187,7 @@ impl Relay {
 
     /// The API server, as the Weir's configuration names it.
     fn target(&self) -> String {
-        self.link.url().replace("http://", "")
+        self.link.url().replace("https://", "")
     }
 
     fn peer(&self) -> Client {

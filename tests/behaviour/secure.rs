@@ -3,10 +3,11 @@
 use weir_apiserver::ApiServer;
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::Daemon;
+use weir_tests::edge::api_server;
 use weir_tests::pki::{Authority, Pair};
 
 pub(super) async fn secure_edge(pair: &Pair, clients: Option<&Authority>) -> ApiServer {
-    let mut server = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes());
+    let mut server = api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes());
     if let Some(clients) = clients {
         server = server.client_ca(clients.pem());
     }
@@ -45,18 +46,4 @@ pub(super) async fn request_after_reload(
         }
     };
     tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{}", weir.log_text()));
-}
-
-pub(super) fn base64(text: &str) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(text)
-}
-
-pub(super) fn kubeconfig(server: &str, ca: &str, user: &str) -> String {
-    format!(
-        "{{apiVersion: v1, kind: Config, current-context: c,
-          clusters: [{{name: a, cluster: {{server: \"{server}\", certificate-authority-data: {}}}}}],
-          users: [{{name: u, user: {{{user}}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}",
-        base64(ca)
-    )
 }

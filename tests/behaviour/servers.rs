@@ -6,6 +6,7 @@ use http::Method;
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 
 use super::{NO_LOAD_BALANCERS, edge, service};
 
@@ -93,7 +94,7 @@ async fn requests_leave_the_preferred_server_when_it_dies_and_return_when_it_rec
     assert_eq!(weir.metric(&series).await, 0.0);
     weir.logged("the API server is down").await;
 
-    let a = ApiServer::builder().address(address).start().await.unwrap();
+    let a = api_server().address(address).start().await.unwrap();
     a.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     until_up(&weir, &series, 1.0).await;
     let others = served(&b);

@@ -4,6 +4,7 @@
 use weir_apiserver::Action;
 use weir_tests::client::Client;
 use weir_tests::daemon::{Setup, replace};
+use weir_tests::edge::api_server;
 
 use super::{NO_LOAD_BALANCERS, edge};
 
@@ -101,7 +102,7 @@ async fn an_api_server_that_starts_later_is_found() {
     server.stop().await;
     let weir = Setup::new(&url).flag("--start-wait", "50ms").start().await;
     assert_eq!(weir.client("kube-proxy").get("/version").await.status, 503);
-    let server = weir_apiserver::ApiServer::builder().address(address).start().await.unwrap();
+    let server = api_server().address(address).start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     weir.ready().await;
     assert_eq!(Client::new(weir.url(), "kube-proxy").names(SERVICES).await.len(), 4);

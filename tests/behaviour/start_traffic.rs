@@ -94,7 +94,7 @@ impl CountedLink {
     }
 
     fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("https://{}", self.address)
     }
 
     fn bytes(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
+use weir_apiserver::ApiServer;
 use weir_tests::built;
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
@@ -90,7 +91,7 @@ async fn without_a_daemon_the_error_names_the_port_and_the_exit_code_is_1() {
 
 #[tokio::test]
 async fn what_is_not_an_admin_port_is_an_error() {
-    let server = edge().await;
+    let server = ApiServer::builder().start().await.unwrap();
     let port = server.address().port().to_string();
     let output = status(&["--admin-port", &port]).await;
     let error = String::from_utf8(output.stderr).unwrap();

@@ -9,6 +9,7 @@ use http::{HeaderValue, Method};
 use weir_apiserver::ApiServer;
 use weir_tests::client::{PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::pki::Authority;
 
 use super::NO_LOAD_BALANCERS;
@@ -20,7 +21,7 @@ const WATCHES: usize = 130;
 async fn before(streams: u32) -> (ApiServer, Daemon) {
     let ca = Authority::new("cluster");
     let pair = ca.server();
-    let server = ApiServer::builder().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).max_streams(streams);
+    let server = api_server().tls(pair.certificate.as_bytes(), pair.key.as_bytes()).max_streams(streams);
     let server = server.start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     let weir = Setup::new(server.url())

@@ -1,14 +1,16 @@
 //! Three Weirs of a pool in network namespaces, each with an uplink of its own to one API server. The interfaces count what
 //! the uplinks carry.
 
+use std::net::Ipv4Addr;
+
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::network::{self, NodeNetwork};
-use weir_tests::pki::Authority;
+use weir_tests::pki::{Authority, certificate_user, kubeconfig};
 use weir_tests::until;
 
-use super::secure::{base64, kubeconfig};
 use super::{NO_LOAD_BALANCERS, service};
 
 const SERVICES: &str = "/api/v1/services";
@@ -36,12 +38,11 @@ impl Site {
         let network = &self.networks[index];
         let (address, name) = (network.address().to_string(), format!("edge-{index}"));
         let node = self.clients.client(&format!("system:node:{name}"), "system:nodes");
-        let credential =
-            format!("client-certificate-data: {}, client-key-data: {}", base64(&node.certificate), base64(&node.key));
+        let credential = certificate_user(&node);
         let peer =
             |(index, network): (usize, &NodeNetwork)| format!("edge-{index}=https://{}:{PORT}", network.address());
         let peers: Vec<_> = self.networks.iter().enumerate().map(peer).collect();
-        let pair = self.ca.server_at(&address);
+        let pair = self.ca.server_at([address.clone()]);
         Setup::new(server)
             .network(network.name())
             .filters(NO_LOAD_BALANCERS)
@@ -67,16 +68,21 @@ struct Nodes {
 
 impl Nodes {
     async fn new() -> Self {
-        let server = ApiServer::builder().address("0.0.0.0:0".parse().unwrap()).start().await.unwrap();
+        let site = Site::new(3);
+        let addresses = site.networks.iter().map(|network| network.server().to_string());
+        let pair = site.ca.server_at(addresses);
+        let builder = api_server().address((Ipv4Addr::UNSPECIFIED, 0).into()).tls(pair.certificate, pair.key);
+        let server = builder.start().await.unwrap();
         for number in 0..OBJECTS {
             server.store().put(object(number, 0)).unwrap();
         }
-        Self { site: Site::new(3), server }
+        Self { site, server }
     }
 
     async fn start(&self, index: usize) -> Daemon {
-        let server = format!("http://{}:{}", self.site.networks[index].server(), self.server.address().port());
-        self.site.setup(index, &server).flag("--cache-resources", "services").start_ready().await
+        let server = format!("https://{}:{}", self.site.networks[index].server(), self.server.address().port());
+        let setup = self.site.setup(index, &server).flag("--cache-resources", "services");
+        setup.file("--certificate-authority", "ca.crt", self.site.ca.pem()).start_ready().await
     }
 
     /// Runs Weirs on the first nodes, each with an informer, while objects change. Returns what each uplink carried.

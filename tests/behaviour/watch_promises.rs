@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use weir_apiserver::{Action, ApiServer, End};
 use weir_tests::client::Client;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::watch_history::{History, version};
 
 use self::recorder::Progress;
@@ -149,7 +150,7 @@ fn seed() -> u64 {
 async fn watches_of_views_keep_the_promises_of_a_watch_cache() {
     let seed = seed();
     println!("SEED={seed} repeats the writes and the cuts of the clients");
-    let server = ApiServer::builder().start().await.unwrap();
+    let server = api_server().start().await.unwrap();
     let weir =
         Setup::new(server.url()).bundled("discardcloudservice").filters(HIDE_FROM_KUBE_PROXY).start_ready().await;
     let (progress, observed) = watch::channel(Progress::default());

@@ -21,6 +21,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::built;
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::api_server;
 use weir_tests::link::Link;
 
 use self::watcher::Watcher;
@@ -32,7 +33,7 @@ const SERVICES: &str = "/api/v1/services";
 async fn main() {
     let ends = std::env::args().any(|argument| argument == "--end");
     heading("1. A Kubernetes API server, in memory, with the objects of a small edge cluster");
-    let server = ApiServer::builder().start().await.expect("the API server starts");
+    let server = api_server().start().await.expect("the API server starts");
     server.store().load(include_str!("cluster.yaml")).expect("the cluster loads");
     server.store().load(include_str!("../../deploy/filters.yaml")).expect("the ConfigMap loads");
     note(&format!("URL: {}", server.url()));

@@ -19,7 +19,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use crate::pki::Pair;
+use crate::pki::{self, Pair};
 
 /// The hang guard of every wait in the tests. Only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,10 +57,10 @@ pub struct Events {
 }
 
 impl Client {
-    /// A client of the server at `base`, with `component` as its User-Agent.
+    /// A client of the server at `base`, with `component` as its User-Agent. It trusts the authority of [`pki::shared`].
     #[must_use]
     pub fn new(base: &str, component: &str) -> Self {
-        Self::trusting(base, component, None, None)
+        Self::trusting(base, component, Some(pki::shared().authority.pem()), None)
     }
 
     /// The same client over TLS. It verifies the server by this CA and may present a certificate.

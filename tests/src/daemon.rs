@@ -16,7 +16,8 @@ use weir_apiserver::ApiServer;
 
 use crate::built;
 use crate::client::{Client, PATIENCE};
-use crate::pki::{Authority, Pair};
+use crate::pki::{self, Authority, Pair};
+use crate::rights::TOKEN;
 use crate::until;
 
 /// The settings of a daemon before it starts.
@@ -52,16 +53,27 @@ pub struct Daemon {
 
 impl Setup {
     /// A daemon in front of the API server at `server`, as node `edge-a`, with its own folder and an empty modules
-    /// folder.
+    /// folder. Over HTTPS it trusts [`pki::shared`] and has the credential of its account, as [`crate::edge::api_server`] expects.
     #[must_use]
     pub fn new(server: &str) -> Self {
-        Self::upstream("--server", server)
+        let setup = Self::upstream("--server", server);
+        if !server.contains("https://") {
+            return setup;
+        }
+        let setup = setup.file("--certificate-authority", "server-ca.crt", pki::shared().authority.pem());
+        setup.file("--token-file", "account.token", TOKEN)
     }
 
     /// The same, with the server and the daemon's credential from a kubeconfig file.
     #[must_use]
     pub fn kubeconfig(path: &Path) -> Self {
         Self::upstream("--kubeconfig", &path.display().to_string())
+    }
+
+    /// The same, with the text of the file. It is `config` in the daemon's folder.
+    #[must_use]
+    pub fn kubeconfig_of(text: &str) -> Self {
+        Self::upstream("--kubeconfig", "").file("--kubeconfig", "config", text)
     }
 
     /// A daemon with these flags as a manifest has them. The ports are free ones, the HTTPS port listens on a loopback address of

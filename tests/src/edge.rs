@@ -1,7 +1,13 @@
 //! A small edge cluster for tests, and filters of it.
 
 use serde_json::{Value, json};
-use weir_apiserver::ApiServer;
+use weir_apiserver::{ApiServer, Builder};
+
+use crate::pki;
+use crate::rights::{ACCOUNT, GROUPS, Rights, TOKEN};
+
+/// The users of the kubelets of the tests.
+const KUBELETS: [&str; 3] = ["system:node:edge-a", "system:node:edge-b", "system:node:edge-c"];
 
 /// Hides LoadBalancer Services from every client.
 pub const NO_LOAD_BALANCERS: &str = "\
@@ -11,9 +17,37 @@ filters:
     match: [\"*/services\"]
 ";
 
+/// An API server as an installed daemon finds it: HTTPS, with a certificate of [`pki::shared`], and the daemon's account may do
+/// what `deploy/rbac.yaml` says, and nothing else. A [`crate::daemon::Setup`] trusts that certificate and has that account.
+#[must_use]
+pub fn api_server() -> Builder {
+    let shared = pki::shared();
+    let builder = ApiServer::builder().tls(&*shared.server.certificate, &*shared.server.key);
+    builder.token(TOKEN, ACCOUNT, &GROUPS).rights(ACCOUNT, of_account(Rights::shipped()))
+}
+
+/// Gives the daemon's account these rights in place of those of `deploy/rbac.yaml`.
+pub fn grant(server: &ApiServer, rights: Rights) {
+    server.set_rights(ACCOUNT, of_account(rights));
+}
+
+/// Lets the daemon's account impersonate these users of certificates, who are of this group.
+pub fn grant_impersonation(server: &ApiServer, users: &[&str], group: &str) {
+    grant(server, Rights::shipped().impersonating(users, &[group, "system:authenticated"]));
+}
+
+/// Lets the daemon's account impersonate kubelets, by their certificates.
+pub fn grant_kubelets(server: &ApiServer) {
+    grant_impersonation(server, &KUBELETS, "system:nodes");
+}
+
+fn of_account(rights: Rights) -> impl Fn(&weir_apiserver::Attributes) -> bool + Send + Sync + 'static {
+    move |asked| rights.allow(asked)
+}
+
 /// The demo's cluster: two node pools, services, EndpointSlices, kube-proxy's configuration.
 pub async fn edge() -> ApiServer {
-    let server = ApiServer::builder().start().await.unwrap();
+    let server = api_server().start().await.unwrap();
     server.store().load(include_str!("../demo/cluster.yaml")).unwrap();
     server
 }

@@ -30,5 +30,6 @@ pub mod pki;
 pub mod plane;
 pub mod protobuf;
 pub mod registry;
+pub mod rights;
 pub mod wait;
 pub mod watch_history;

@@ -20,6 +20,7 @@ pub struct Link {
     /// Bound, and never listens: while the link is down, nobody else gets the port, and connections are refused.
     _port: TcpSocket,
     server: SocketAddr,
+    scheme: &'static str,
     /// None while it is down.
     listener: Option<Arc<TcpListener>>,
     connections: JoinSet<()>,
@@ -32,8 +33,10 @@ impl Link {
     /// No port can be had.
     pub async fn to(server: &ApiServer) -> Self {
         let port = bound("127.0.0.1:0".parse().unwrap()).unwrap();
-        let (address, server) = (port.local_addr().unwrap(), server.address());
-        let mut link = Self { address, _port: port, server, listener: None, connections: JoinSet::new() };
+        let address = port.local_addr().unwrap();
+        let scheme = if server.url().starts_with("https") { "https" } else { "http" };
+        let server = server.address();
+        let mut link = Self { address, _port: port, server, scheme, listener: None, connections: JoinSet::new() };
         link.up().await;
         link
     }
@@ -41,7 +44,7 @@ impl Link {
     /// Where the daemon finds the API server.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// Leads to another API server from the next [`Link::up`] on.

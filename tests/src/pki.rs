@@ -1,7 +1,9 @@
 //! Certificates for tests: an authority, and certificates that it signs for servers and clients, some of them expired.
 
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm, date_time_ymd,
@@ -27,6 +29,49 @@ pub struct Pair {
     pub certificate: String,
     /// The private key.
     pub key: String,
+}
+
+/// The authority that the clients and daemons of this process trust, and a certificate of it.
+pub struct Shared {
+    /// The authority.
+    pub authority: Authority,
+    /// The certificate of the API servers at 127.0.0.1.
+    pub server: Pair,
+}
+
+/// What the clients and daemons of this process trust where a test does not say otherwise.
+#[must_use]
+pub fn shared() -> &'static Shared {
+    static SHARED: LazyLock<Shared> = LazyLock::new(|| {
+        let authority = Authority::new("the cluster of the tests");
+        Shared { server: authority.server(), authority }
+    });
+    &SHARED
+}
+
+/// A kubeconfig for the API server at `server`, with this user in it. It trusts [`shared`] and the certificates of `ca`, PEM, which
+/// may be empty.
+#[must_use]
+pub fn kubeconfig(server: &str, ca: &str, user: &str) -> String {
+    let trusted = base64(&format!("{ca}{}", shared().authority.pem()));
+    format!(
+        "{{apiVersion: v1, kind: Config, current-context: c,
+          clusters: [{{name: a, cluster: {{server: \"{server}\", certificate-authority-data: {trusted}}}}}],
+          users: [{{name: u, user: {{{user}}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}"
+    )
+}
+
+/// The fields of a kubeconfig's user that has this client certificate.
+#[must_use]
+pub fn certificate_user(pair: &Pair) -> String {
+    let Pair { certificate, key } = pair;
+    format!("client-certificate-data: {}, client-key-data: {}", base64(certificate), base64(key))
+}
+
+/// The text in base64, as a kubeconfig has certificates.
+#[must_use]
+pub fn base64(text: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(text)
 }
 
 impl Authority {
@@ -62,10 +107,10 @@ impl Authority {
         self.sign(parameters)
     }
 
-    /// Issues a certificate for a server at this address.
+    /// Issues a certificate for a server at these addresses.
     #[must_use]
-    pub fn server_at(&self, address: &str) -> Pair {
-        let mut parameters = CertificateParams::new(vec![address.to_owned()]).unwrap();
+    pub fn server_at(&self, addresses: impl IntoIterator<Item = String>) -> Pair {
+        let mut parameters = CertificateParams::new(addresses.into_iter().collect::<Vec<_>>()).unwrap();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(parameters)
     }

@@ -77,6 +77,8 @@ struct Rules {
     policy: Policy,
     enforce: Enforce,
     tokens: BTreeMap<String, User>,
+    /// What these users may do at most, whatever is enforced.
+    rights: BTreeMap<String, Policy>,
     /// Whether an unknown token gets 401. Otherwise the token is taken as the name of a user.
     known_only: bool,
 }
@@ -101,8 +103,9 @@ impl User {
 // === impl Access ===
 
 impl Access {
-    pub(crate) fn new(tokens: BTreeMap<String, User>, known_only: bool) -> Self {
-        Self { rules: RwLock::new(Rules { policy: Arc::new(|_| true), enforce: Enforce::Nobody, tokens, known_only }) }
+    pub(crate) fn new(tokens: BTreeMap<String, User>, known_only: bool, rights: BTreeMap<String, Policy>) -> Self {
+        let policy: Policy = Arc::new(|_| true);
+        Self { rules: RwLock::new(Rules { policy, enforce: Enforce::Nobody, tokens, rights, known_only }) }
     }
 
     pub(crate) fn set(&self, policy: Policy) {
@@ -111,6 +114,12 @@ impl Access {
 
     pub(crate) fn enforce(&self, enforce: Enforce) {
         self.write(|rules| rules.enforce = enforce);
+    }
+
+    pub(crate) fn set_rights(&self, user: String, allowed: Policy) {
+        self.write(|rules| {
+            rules.rights.insert(user, allowed);
+        });
     }
 
     pub(crate) fn add_token(&self, token: String, user: User) {
@@ -123,9 +132,18 @@ impl Access {
         change(&mut self.rules.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn policy(&self) -> Policy {
+    /// The policy, and what this user may do at most, if that is limited.
+    fn policies(&self, user: &User) -> (Policy, Option<Policy>) {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&rules.policy)
+        (Arc::clone(&rules.policy), rules.rights.get(&user.name).cloned())
+    }
+
+    /// Refuses what is beyond the rights of a user whose rights are limited.
+    fn within_rights(&self, attributes: &Attributes) -> Result<(), Status> {
+        match self.policies(&attributes.user).1 {
+            Some(allowed) if !allowed(attributes) => Err(Status::forbidden(refusal(attributes))),
+            _ => Ok(()),
+        }
     }
 
     /// The user of a request, after impersonation. An unknown token gets 401 if only known ones are accepted; without a token
@@ -133,12 +151,18 @@ impl Access {
     /// something else need no credential.
     pub(crate) fn user(&self, headers: &HeaderMap) -> Result<User, Status> {
         let own = self.authenticate(headers)?;
-        if let Some(name) = text(headers, "impersonate-user") {
-            let groups = headers.get_all("impersonate-group").iter();
-            let groups: Vec<_> = groups.filter_map(|group| group.to_str().ok()).collect();
-            return Ok(User::authenticated(&name, &groups));
-        }
-        Ok(own)
+        let Some(name) = text(headers, "impersonate-user") else { return Ok(own) };
+        let groups = headers.get_all("impersonate-group").iter();
+        let groups: Vec<_> = groups.filter_map(|group| group.to_str().ok()).collect();
+        let caller = Attributes { verb: "impersonate".into(), ..Attributes::of(own, headers, "") };
+        let asked = |resource: &str, name: &str| Attributes {
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            ..caller.clone()
+        };
+        self.within_rights(&asked("users", &name))?;
+        groups.iter().try_for_each(|group| self.within_rights(&asked("groups", group)))?;
+        Ok(User::authenticated(&name, &groups))
     }
 
     fn authenticate(&self, headers: &HeaderMap) -> Result<User, Status> {
@@ -154,8 +178,9 @@ impl Access {
         }
     }
 
-    /// Refuses a request that the policy denies, if the policy is enforced on it.
+    /// Refuses a request beyond its user's rights, and one that the policy denies if the policy is enforced on it.
     pub(crate) fn check(&self, attributes: &Attributes) -> Result<(), Status> {
+        self.within_rights(attributes)?;
         let (policy, enforced) = {
             let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
             let enforced = match &rules.enforce {
@@ -172,8 +197,11 @@ impl Access {
         Err(Status::forbidden(refusal(attributes)))
     }
 
-    /// Answers a review: the posted object with its status.
-    pub(crate) fn review(&self, caller: &Attributes, kind: &str, mut posted: Value) -> Value {
+    /// Answers a review: the posted object with its status. Everybody may ask about themselves.
+    pub(crate) fn review(&self, caller: &Attributes, kind: &str, mut posted: Value) -> Result<Value, Status> {
+        if !kind.starts_with("Self") {
+            self.within_rights(caller)?;
+        }
         let status = match kind {
             "SelfSubjectReview" => {
                 json!({"userInfo": {"username": caller.user.name, "groups": caller.user.groups}})
@@ -181,7 +209,8 @@ impl Access {
             "TokenReview" => self.token_review(&posted),
             _ => {
                 let attributes = reviewed(caller, kind, &posted);
-                if (self.policy())(&attributes) {
+                let (policy, rights) = self.policies(&attributes.user);
+                if policy(&attributes) && rights.is_none_or(|allowed| allowed(&attributes)) {
                     json!({"allowed": true, "reason": "the test's policy allows it"})
                 } else {
                     json!({"allowed": false})
@@ -192,7 +221,7 @@ impl Access {
             object.entry("metadata").or_insert_with(|| json!({"creationTimestamp": null}));
             object.insert("status".into(), status);
         }
-        posted
+        Ok(posted)
     }
 
     fn token_review(&self, posted: &Value) -> Value {
@@ -235,7 +264,11 @@ impl Attributes {
             version: place.resource.version.clone(),
             resource: place.resource.plural.clone(),
             subresource: place.subresource.clone().unwrap_or_default(),
-            namespace: place.namespace.clone(),
+            // As kube-apiserver sees it, a Namespace is in itself.
+            namespace: match place.resource.plural.as_str() {
+                "namespaces" => place.name.clone(),
+                _ => place.namespace.clone(),
+            },
             name: match selected {
                 Some(name) if place.name.is_empty() => name.to_owned(),
                 _ => place.name.clone(),

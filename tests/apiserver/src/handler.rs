@@ -88,7 +88,7 @@ async fn route(plane: &Arc<Plane>, mut request: Request<Incoming>) -> Result<Res
     };
     let verb = place.verb(request.method(), &query);
     if place.resource.review {
-        return review(plane, &place, &caller, verb, request).await;
+        return review(plane, &place, &caller.at(&place, verb, None), verb, request).await;
     }
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"))?;
     plane.access.check(&caller.at(&place, verb, selector.name()))?;
@@ -167,6 +167,6 @@ async fn review(
     }
     let (parts, body) = request.into_parts();
     let posted = write::object(&parts.headers, &collect(body).await?)?;
-    let answer = plane.access.review(caller, &place.resource.kind, Value::Object(posted));
+    let answer = plane.access.review(caller, &place.resource.kind, Value::Object(posted))?;
     Ok(body::json(StatusCode::CREATED, &answer))
 }

@@ -127,8 +127,8 @@ impl Listener {
         let (plane, connection) = (Arc::clone(&self.plane), Arc::new(connection));
         let service = service_fn(move |request| handler::handle(Arc::clone(&plane), Arc::clone(&connection), request));
         let mut server = auto::Builder::new(Executor(Arc::clone(&self.plane)));
-        server.http2().max_concurrent_streams(self.streams);
-        // Go's server bounds the bytes only.
+        // Go's limits.
+        server.http2().max_concurrent_streams(self.streams).max_header_list_size(1 << 20);
         server.http1().max_headers(4096);
         let stream = TokioIo::new(stream);
         let ended = match is_http_2 {

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::access::{Access, Attributes, Enforce, User};
+use crate::access::{Access, Attributes, Enforce, Policy, User};
 use crate::body::Gzip;
 use crate::catalog::{Catalog, Resource};
 use crate::fault::{Action, End};
@@ -44,7 +44,6 @@ pub enum ServerStartError {
 }
 
 /// The settings of a server. [`ApiServer::builder`] creates it.
-#[derive(Debug)]
 pub struct Builder {
     address: SocketAddr,
     history: usize,
@@ -52,6 +51,7 @@ pub struct Builder {
     gzip: Gzip,
     tokens: BTreeMap<String, User>,
     known_tokens_only: bool,
+    rights: BTreeMap<String, Policy>,
     record: usize,
     streams: u32,
     tls: Option<(Vec<u8>, Vec<u8>)>,
@@ -70,6 +70,12 @@ pub struct ApiServer {
 }
 
 // === impl Builder ===
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("address", &self.address).finish_non_exhaustive()
+    }
+}
 
 impl Builder {
     /// Sets the address to listen on. The default is a free port of 127.0.0.1.
@@ -111,6 +117,13 @@ impl Builder {
     #[must_use]
     pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
         self.tokens.insert(token.to_owned(), User::authenticated(user, groups));
+        self
+    }
+
+    /// Limits a user to what this policy allows, in all its requests: see [`ApiServer::set_rights`].
+    #[must_use]
+    pub fn rights(mut self, user: &str, allowed: impl Fn(&Attributes) -> bool + Send + Sync + 'static) -> Self {
+        self.rights.insert(user.to_owned(), Arc::new(allowed));
         self
     }
 
@@ -182,7 +195,7 @@ impl Builder {
         let plane = Arc::new(Plane::new(
             ObjectStore::new(Arc::clone(&catalog), self.history),
             catalog,
-            Access::new(self.tokens, self.known_tokens_only),
+            Access::new(self.tokens, self.known_tokens_only, self.rights),
             RequestLog::new(self.record),
             self.bookmarks,
             self.gzip,
@@ -215,6 +228,7 @@ impl ApiServer {
             gzip: Gzip::Large,
             tokens: BTreeMap::new(),
             known_tokens_only: false,
+            rights: BTreeMap::new(),
             record: 10_000,
             streams: 250,
             tls: None,
@@ -337,6 +351,12 @@ impl ApiServer {
     /// Sets the requests on which the policy is enforced with 403. The default is none.
     pub fn enforce(&self, enforce: Enforce) {
         self.plane.access.enforce(enforce);
+    }
+
+    /// Limits a user to what this policy allows, whatever else is enforced: its reads and writes, reviews of other users, and
+    /// the users that it impersonates. Other users are not affected.
+    pub fn set_rights(&self, user: &str, allowed: impl Fn(&Attributes) -> bool + Send + Sync + 'static) {
+        self.plane.access.set_rights(user.to_owned(), Arc::new(allowed));
     }
 
     /// Adds a known token.

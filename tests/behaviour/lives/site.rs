@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use weir_apiserver::{ApiServer, Backup};
 use weir_tests::daemon::{Setup, manifest, own_uid, replace};
+use weir_tests::edge::api_server;
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
 
@@ -64,7 +65,7 @@ impl Cluster {
 
 /// A cluster with this identity, which has had some writes before.
 pub(super) async fn cluster(uid: &str, writes: usize) -> ApiServer {
-    let builder = ApiServer::builder().known_tokens_only();
+    let builder = api_server().known_tokens_only();
     let builder = builder.token("proxy", "system:serviceaccount:kube-system:kube-proxy", &[]);
     let server = builder.token("kubelet", "system:node:edge-a", &["system:nodes"]).start().await.unwrap();
     let store = server.store();
