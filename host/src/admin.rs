@@ -17,3 +17,5 @@ pub use caches::Caches;
 pub use metrics::AdminMetrics;
 pub use notices::Notices;
 pub use port::{Admin, AdminParts};
+pub use verdict::VerdictSources;
+pub(crate) use verdict::{NodeHealth, Verdict};

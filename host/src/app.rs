@@ -17,7 +17,7 @@ use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
-use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, Notices};
+use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, Notices, VerdictSources};
 use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
@@ -260,12 +260,6 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         validate_dependencies(reflectors.clone(), view, served.clone()).instrument(tracing::info_span!("lookups")),
     );
 
-    let changes = metrics.runtime.breaker_changes();
-    let report = NodeReport::new(&config.node_name, status.clone(), changes, upstream.clone(), config.node_condition)
-        .with_differences(check.findings.subscribe())
-        .with_node(node.clone());
-    tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
-
     tracing::info!(address = %local(&ports.admin)?, "admin port listens");
     let notices = Arc::new(Notices {
         outage: Some(outage),
@@ -278,24 +272,21 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     });
     tasks.spawn_until_stop(notices.clone().log());
     tasks.spawn_until_stop(Notices::follow_history(notices.history.clone(), check.findings.subscribe()));
+    let verdict = VerdictSources { status: status.clone(), reflectors, notices, caches: caches.clone() };
+    let changes = metrics.runtime.breaker_changes();
+    let report = NodeReport::new(&config.node_name, verdict.clone(), changes, upstream.clone(), config.node_condition)
+        .with_differences(check.findings.subscribe());
+    tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
     let activity = Arc::<Activity>::default();
-    let sources = ActivitySources {
-        clients: clients.clone(),
-        caches: caches.clone(),
-        status: status.clone(),
-        runtime: metrics.runtime.clone(),
-    };
+    let sources = ActivitySources { clients: clients.clone(), caches, status, runtime: metrics.runtime.clone() };
     tasks.spawn_until_stop(activity.clone().follow(sources));
     let admin = AdminParts {
         activity,
-        notices,
-        status,
+        sources: verdict,
         registry,
         metrics: metrics.admin,
         runtime: metrics.runtime,
         engine,
-        reflectors,
-        caches,
         clients,
         node_name: config.node_name.clone(),
         proxy: Some(proxy.clone()),

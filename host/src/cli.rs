@@ -40,6 +40,8 @@ pub use new::new;
 pub use record::record;
 pub use registry::{load, pull, push, save};
 pub use run::{RunSummary, run};
+#[cfg(test)]
+pub(crate) use status::first_line;
 pub use status::status;
 pub use test::{CaseResult, run_cases, test};
 pub use wit::wit;

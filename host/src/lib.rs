@@ -34,3 +34,5 @@ mod server_file;
 mod time_file;
 pub mod traces;
 mod unpack;
+#[cfg(test)]
+mod verdict_places;

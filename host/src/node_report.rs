@@ -4,11 +4,13 @@
 //! One task does all of it, so that nothing else waits for it. While the API server cannot be reached it sends nothing and
 //! keeps nothing: events of that time are lost, and the condition shows the present state once the server is back. It
 //! writes at most [`event_log::BURST`] events at once, then one a minute, and the condition at most every
-//! [`condition::PAUSE`].
+//! [`schedule::SETTLE`].
 
 mod condition;
+mod condition_writer;
 mod event_log;
 mod events;
+mod schedule;
 #[cfg(test)]
 mod tests;
 
@@ -23,11 +25,13 @@ use weir_runtime::BreakerChange;
 use weir_store::CacheDifference;
 use weir_upstream::{Reconnects, Upstream};
 
-use self::condition::ConditionWriter;
+#[cfg(test)]
+pub(crate) use self::condition::FilterCondition;
+use self::condition_writer::ConditionWriter;
 use self::event_log::NodeEvent;
 use self::events::EventWriter;
-use crate::admin::status::{FilterStatus, ReloadError};
-use crate::node_facts::NodeState;
+use crate::admin::VerdictSources;
+use crate::admin::status::ReloadError;
 
 /// How often it looks whether the API server is back, beside the notice of a request that succeeded.
 const OFFLINE: Duration = Duration::from_secs(30);
@@ -35,13 +39,11 @@ const OFFLINE: Duration = Duration::from_secs(30);
 /// Reports the state of the filters on the Node.
 #[expect(missing_debug_implementations, reason = "kube's client has none")]
 pub struct NodeReport {
-    status: Arc<FilterStatus>,
+    sources: VerdictSources,
     upstream: Arc<Upstream>,
     results: watch::Receiver<u64>,
     breakers: Receiver<BreakerChange>,
     differences: Option<Receiver<CacheDifference>>,
-    /// What the Node says about filters.
-    node: Option<watch::Receiver<NodeState>>,
     reconnects: Reconnects,
     events: EventWriter,
     condition: Option<ConditionWriter>,
@@ -53,23 +55,22 @@ impl NodeReport {
     #[must_use]
     pub fn new(
         node: &str,
-        status: Arc<FilterStatus>,
+        sources: VerdictSources,
         breakers: &Sender<BreakerChange>,
         upstream: Arc<Upstream>,
         has_condition: bool,
     ) -> Self {
-        let mut results = status.subscribe();
+        let mut results = sources.status.subscribe();
         // The first result may be there already.
         results.mark_changed();
         Self {
             results,
             breakers: breakers.subscribe(),
             differences: None,
-            node: None,
             reconnects: upstream.connectivity().reconnects(),
             events: EventWriter::new(upstream.client(), node),
             condition: has_condition.then(|| ConditionWriter::new(upstream.node_client(), node)),
-            status,
+            sources,
             upstream,
         }
     }
@@ -80,38 +81,27 @@ impl NodeReport {
         Self { differences: Some(differences), ..self }
     }
 
-    /// Its condition also shows that the Node turns all filters off.
-    #[must_use]
-    pub fn with_node(self, node: watch::Receiver<NodeState>) -> Self {
-        Self { node: Some(node), ..self }
-    }
-
-    /// Whether the Node turns all filters off.
-    fn is_off(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| node.borrow().is_off())
-    }
-
     /// Runs until it is cancelled. Cancel-safe: an event or a condition that is being written may be lost.
     pub async fn run(mut self) {
         loop {
             let event = self.next().await;
             if self.upstream.is_failing() {
+                self.condition.as_mut().map(ConditionWriter::pause);
                 continue;
             }
             if let Some(event) = event {
                 self.events.write(&event).await;
             }
             self.events.flush().await;
-            let is_off = self.is_off();
             if let Some(condition) = &mut self.condition {
-                condition.write(&self.status, is_off).await;
+                condition.look(&self.sources).await;
             }
         }
     }
 
     /// Waits until there is something to write. Cancel-safe.
     async fn next(&mut self) -> Option<NodeEvent> {
-        let due = [self.events.due(), self.condition.as_ref().and_then(ConditionWriter::due)];
+        let due = [self.events.due(), self.condition.as_ref().map(ConditionWriter::due)];
         let offline = self.upstream.is_failing().then(|| Instant::now() + OFFLINE);
         let due = due.into_iter().flatten().min().map(|due| offline.map_or(due, |offline| offline.max(due)));
         let due = async {
@@ -122,39 +112,26 @@ impl NodeReport {
         };
         tokio::select! {
             changed = self.results.changed() => match changed {
-                Ok(()) => {
-                    self.condition.as_mut().map(ConditionWriter::mark_changed);
-                    self.refused()
-                }
+                Ok(()) => self.refused(),
                 // The daemon is stopping.
                 Err(_) => std::future::pending().await,
             },
             change = self.breakers.recv() => match change {
-                Ok(change) => {
-                    self.condition.as_mut().map(ConditionWriter::mark_changed);
-                    Some(self.breaker(&change))
-                }
+                Ok(change) => Some(self.breaker(&change)),
                 // The condition shows the present state.
                 Err(RecvError::Lagged(_)) => None,
                 Err(RecvError::Closed) => std::future::pending().await,
             },
             found = next_difference(&mut self.differences) => Some(different(&found)),
-            () = next_state(&mut self.node) => {
-                self.condition.as_mut().map(ConditionWriter::mark_changed);
-                None
-            }
-            () = self.reconnects.next() => {
-                self.condition.as_mut().map(ConditionWriter::mark_changed);
-                None
-            }
+            () = self.reconnects.next() => None,
             () = due => None,
         }
     }
 
     /// The event of a refused configuration; `None` if the last one is active.
     fn refused(&self) -> Option<NodeEvent> {
-        let last = self.status.last_result().filter(|last| !last.errors().is_empty())?;
-        let effect = match self.status.active() {
+        let last = self.sources.status.last_result().filter(|last| !last.errors().is_empty())?;
+        let effect = match self.sources.status.active() {
             Some(_) => "The last valid filter set stays active",
             None => "Requests that a filter may match get 503",
         };
@@ -172,7 +149,7 @@ impl NodeReport {
             let note = format!("Filter {name} works again: its circuit breaker is closed");
             return NodeEvent::normal("CircuitBreakerClosed", "Filter", &note);
         }
-        let active = self.status.active().unwrap_or_default();
+        let active = self.sources.status.active().unwrap_or_default();
         let filter = active.iter().find(|filter| filter.name() == name);
         let policy = filter.map_or("", |filter| filter.entry().failure_policy.as_str());
         let error = filter.and_then(|filter| filter.last_error()).unwrap_or_default();
@@ -180,14 +157,6 @@ impl NodeReport {
             "Filter {name} failed too often: its circuit breaker is open, its failure policy {policy} applies. Last error: {error}"
         );
         NodeEvent::warning("CircuitBreakerOpened", "Filter", &note)
-    }
-}
-
-/// Waits until the Node says something else. Cancel-safe.
-async fn next_state(node: &mut Option<watch::Receiver<NodeState>>) {
-    let Some(node) = node else { return std::future::pending().await };
-    if node.changed().await.is_err() {
-        std::future::pending().await
     }
 }
 

@@ -60,3 +60,19 @@ async fn an_object_whose_filter_returns_errors_is_set_aside_and_named() {
     assert!(other.status == 500 && !other.text().contains("set aside"), "{}", other.text());
     assert_eq!(client.get(SERVICES).await.status, 500);
 }
+
+/// No object fails often enough to be set aside.
+#[tokio::test]
+async fn a_filter_that_fails_once_on_each_of_many_objects_is_in_the_verdict() {
+    let server = edge().await;
+    for n in 0..5 {
+        server.store().put(service(&format!("s-{n}"), "ClusterIP")).unwrap();
+    }
+    let weir = failing("fails-once", "Ignore", &server).await;
+    weir.client("test").names("/api/v1/namespaces/default/services").await;
+    let filter = weir.filter("bad").await;
+    assert_eq!(filter["setAside"]["count"], 0, "{filter}");
+    let text = weir.admin().get("/readyz?verbose").await.text();
+    let notice = "[!] filter-failing: the filter bad failed on more than 1% of its objects within five minutes";
+    assert!(text.starts_with("verdict: degraded\n") && text.contains(notice), "{text}");
+}

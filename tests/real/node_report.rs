@@ -27,7 +27,7 @@ async fn kubectl_describe_node_shows_a_refused_configuration() {
         loop {
             let text = kubectl.admin(&["describe", "node", "edge-b"]).await;
             let line = |parts: &[&str]| text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
-            if line(&["WeirFiltersReady", "False", "ConfigurationRefused", "none.wasm"])
+            if line(&["WeirFiltersReady", "False", "Refused", "none.wasm"])
                 && line(&["Warning", "ConfigurationRefused", "weir.dev/weir", "The last valid filter set stays active"])
             {
                 return;
@@ -35,11 +35,13 @@ async fn kubectl_describe_node_shows_a_refused_configuration() {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     };
-    if tokio::time::timeout(PATIENCE, shown).await.is_err() {
+    // The condition is written once it has lasted for 30 seconds.
+    let settled = std::time::Duration::from_secs(30);
+    if tokio::time::timeout(settled + PATIENCE, shown).await.is_err() {
         panic!("{}\n{}", kubectl.admin(&["describe", "node", "edge-b"]).await, weir.log_text());
     }
     assert!(!weir.log_text().contains("may not write events"), "{}", weir.log_text());
     weir.put_filters("filters: []\n");
-    let ready = ["wait", "--for=condition=WeirFiltersReady", "node/edge-b", "--timeout=60s"];
+    let ready = ["wait", "--for=condition=WeirFiltersReady", "node/edge-b", "--timeout=90s"];
     kubectl.admin(&ready).await;
 }

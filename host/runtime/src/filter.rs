@@ -5,6 +5,7 @@ mod breaker;
 mod chain;
 mod dependency_set;
 mod explanation;
+mod failure_share;
 #[allow(clippy::module_inception, reason = "a filter is the noun of this module")]
 mod filter;
 mod guards;

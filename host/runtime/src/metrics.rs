@@ -86,6 +86,11 @@ pub(crate) struct BatchCounts {
 }
 
 impl BatchCounts {
+    /// The number of objects.
+    pub(crate) fn objects(self) -> u64 {
+        self.kept + self.edited + self.hidden + self.failed
+    }
+
     /// Records the counts in the span of the batch.
     pub(crate) fn record(self, span: &tracing::Span) {
         let Self { kept, edited, hidden, failed, replayed } = self;

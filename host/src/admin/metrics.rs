@@ -3,13 +3,13 @@
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use weir_runtime::Engine;
-use weir_store::Reflectors;
 
-use super::notices::{self, ClientCertificateMetrics, Notice, NoticeMetric, Notices};
-use super::status::FilterStatus;
+use super::notices::{self, ClientCertificateMetrics, NoticeMetric, Notices};
+use super::verdict::{NodeHealth, Verdict, VerdictSources};
 
 /// The sampled metrics.
 #[derive(Debug, Default)]
@@ -22,6 +22,7 @@ pub struct AdminMetrics {
     reflectors: Gauge,
     degraded_reflectors: Gauge,
     reflector_objects: Gauge,
+    verdict: Family<[(&'static str, &'static str); 1], Gauge>,
     notices: NoticeMetric,
     client_certificates: ClientCertificateMetrics,
     offline: Gauge<f64, AtomicU64>,
@@ -48,6 +49,11 @@ impl AdminMetrics {
             "weir_reflectors_degraded",
             "Reflectors whose last list or watch failed: their objects may be out of date",
             &self.degraded_reflectors,
+        );
+        registry.register(
+            "weir_verdict",
+            "1 for the verdict about this node, as in weir status: ready, degraded, offline or not-ready; 0 for the others",
+            self.verdict.clone(),
         );
         registry.register(
             "weir_notices",
@@ -84,18 +90,14 @@ impl AdminMetrics {
     /// Creates a series of each metric with labels.
     #[cfg(test)]
     pub(crate) fn sample_labels(&self) {
+        self.set_verdict(NodeHealth::Ready);
         self.notices.get_or_create(&[("notice", String::new())]).set(0);
         self.client_certificates.sample_labels();
     }
 
-    pub(super) fn sample(
-        &self,
-        status: &FilterStatus,
-        engine: &Engine,
-        reflectors: &Reflectors,
-        (notices, present): (&Notices, &[Notice]),
-    ) {
-        notices::sample(notices, present, &self.notices, &self.client_certificates);
+    pub(super) fn sample(&self, sources: &VerdictSources, verdict: &Verdict, engine: &Engine) {
+        let VerdictSources { status, reflectors, notices, .. } = sources;
+        self.sample_verdict(notices, verdict);
         if let Some(outage) = &notices.outage {
             let status = outage.status();
             self.offline.set(status.map_or(0.0, |status| status.running.as_secs_f64()));
@@ -114,6 +116,18 @@ impl AdminMetrics {
         set(&self.reflectors, reflectors.len());
         set(&self.degraded_reflectors, reflectors.iter().filter(|reflector| reflector.state.error.is_some()).count());
         set(&self.reflector_objects, reflectors.iter().map(|reflector| reflector.objects).sum());
+    }
+
+    /// Exports the verdict, and what it names.
+    pub(crate) fn sample_verdict(&self, notices: &Notices, verdict: &Verdict) {
+        self.set_verdict(verdict.state);
+        notices::sample(notices, &verdict.notices, &self.notices, &self.client_certificates);
+    }
+
+    fn set_verdict(&self, state: NodeHealth) {
+        for known in NodeHealth::ALL {
+            self.verdict.get_or_create(&[("state", known.label())]).set(i64::from(known == state));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an operator should know of this node now: for each condition one line that says what it means and what to do.
 //!
-//! The lines are the same in `/status`, in `weir status`, on the status page and in `/readyz?verbose`; the metric `weir_notices`
-//! has their names, and deploy/troubleshooting.md is by them. Those of filters are in [`super::verdict`].
+//! The lines are the same in `/status`, in `weir status`, on the status page and in `/readyz?verbose`; the metric `weir_notices` and
+//! the condition of the Node have their names, and deploy/troubleshooting.md is by them. Those of filters are in [`super::verdict`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,9 +56,21 @@ pub(crate) struct Notice {
     pub(crate) name: &'static str,
     /// One line.
     pub(crate) text: String,
+    /// The filters, lookups or resources that it is about. Unlike the text they change only with the fault itself: the
+    /// condition of the Node has them, and each write of that goes to all watchers of Nodes.
+    pub(crate) subjects: Vec<String>,
 }
 
 impl Notice {
+    pub(crate) fn new(name: &'static str, text: String) -> Self {
+        Self { name, text, subjects: Vec::new() }
+    }
+
+    /// Adds what it is about.
+    pub(super) fn about(self, subjects: impl IntoIterator<Item = String>) -> Self {
+        Self { subjects: subjects.into_iter().collect(), ..self }
+    }
+
     /// Whether it is no fault of the present.
     pub(crate) fn is_remark(&self) -> bool {
         matches!(self.name, "nothing-kept" | "history" | "set-aside")
@@ -69,7 +81,7 @@ impl Notices {
     /// The present conditions.
     pub(crate) fn present(&self) -> Vec<Notice> {
         let mut notices = Vec::new();
-        let mut add = |name, text: Option<String>| notices.extend(text.map(|text| Notice { name, text }));
+        let mut add = |name, text: Option<String>| notices.extend(text.map(|text| Notice::new(name, text)));
         let outage = self.outage.as_ref().and_then(|outage| Some((outage.status()?, outage.grace())));
         add("offline", outage.map(|(outage, _)| offline(&outage)));
         add("grace", outage.and_then(|(outage, grace)| ends(&outage, grace)));

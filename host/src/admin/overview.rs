@@ -14,7 +14,7 @@ use weir_upstream::{ServerState, ServerStatus, clock};
 use super::caches::{seconds, timestamp};
 use super::notices::Notice;
 use super::port::{AdminParts, Shared};
-use super::verdict::Verdict;
+use super::verdict::{Verdict, VerdictSources};
 use crate::client_table::ClientStatus;
 use crate::proxy::FailureStatus;
 use weir_view::CacheStatus;
@@ -29,24 +29,22 @@ const MAX_TEXT: usize = 1000;
 /// Returns the answer of `/status`.
 pub(super) fn overview(shared: &Shared) -> Value {
     let Shared { parts, started, .. } = shared;
-    let AdminParts { status, reflectors, caches, runtime, clients, node_name, .. } = parts;
+    let AdminParts { sources, runtime, clients, node_name, .. } = parts;
+    let VerdictSources { status, reflectors, caches, .. } = sources;
     let notice = |notice: &Notice| json!({ "name": notice.name, "text": notice.text, "isRemark": notice.is_remark() });
-    let Verdict { state, not_ready, notices } = Verdict::of(parts);
+    let verdict = Verdict::of(sources);
     let filters = status.to_json().get_mut("filters").map(Value::take);
     let upstream = caches.upstream.as_ref();
-    let mut answer = json!({
-        "node": node_name,
-        "version": env!("CARGO_PKG_VERSION"),
-        "time": clock::timestamp().to_string(),
-        "uptimeSeconds": seconds(started.elapsed()),
-        "verdict": state,
-        "ready": not_ready.is_none(),
-        "notReady": not_ready,
-        "offlineSince": upstream.and_then(|upstream| upstream.offline_since()).and_then(timestamp),
-        "residentMemoryBytes": super::metrics::resident_memory(),
-    });
+    let offline_since = upstream.and_then(|upstream| upstream.offline_since()).and_then(timestamp);
+    let mut answer = verdict.to_json();
+    insert(&mut answer, "node", node_name.as_str());
+    insert(&mut answer, "version", env!("CARGO_PKG_VERSION"));
+    insert(&mut answer, "time", clock::timestamp().to_string());
+    insert(&mut answer, "uptimeSeconds", seconds(started.elapsed()));
+    insert(&mut answer, "offlineSince", offline_since);
+    insert(&mut answer, "residentMemoryBytes", super::metrics::resident_memory());
     let lists = [
-        ("notices", notices.iter().map(notice).collect()),
+        ("notices", verdict.notices.iter().map(notice).collect()),
         ("filters", with_counts(filters, runtime)),
         ("reloads", status.reloads()),
         ("lookups", reflectors.status().iter().map(super::port::lookup).collect()),

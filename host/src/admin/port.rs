@@ -26,18 +26,16 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::notices::Notices;
 use super::overview::overview;
 use super::page::page;
-use super::status::FilterStatus;
-use super::verdict::Verdict;
-use super::{Activity, AdminMetrics, Caches};
+use super::verdict::{Verdict, VerdictSources};
+use super::{Activity, AdminMetrics};
 use crate::client_table::ClientTable;
 use crate::explanation::of_node;
 use crate::proxy::{ExplainRequest, Proxy};
 use weir_front::{Connection, ConnectionPeer, Connections};
 use weir_runtime::{Engine, RuntimeMetrics};
-use weir_store::{ReflectorStatus, Reflectors};
+use weir_store::ReflectorStatus;
 use weir_upstream::Tasks;
 use weir_wire::named_host::{NamedHost, authorities};
 
@@ -61,8 +59,8 @@ pub struct Admin(Arc<Shared>);
 /// What the admin port reports about.
 #[expect(missing_debug_implementations, reason = "reports only")]
 pub struct AdminParts {
-    /// The filters and the last reloads.
-    pub status: Arc<FilterStatus>,
+    /// The filters, lookups and watch caches, and what an operator should know of them.
+    pub sources: VerdictSources,
     /// All metrics.
     pub registry: Registry,
     /// Those that are sampled when they are exported. They must be registered in `registry`.
@@ -71,12 +69,6 @@ pub struct AdminParts {
     pub runtime: Arc<RuntimeMetrics>,
     /// The engine of modules.
     pub engine: Engine,
-    /// The lookups of filters.
-    pub reflectors: Reflectors,
-    /// The watch caches and the API servers.
-    pub caches: Caches,
-    /// What an operator should know.
-    pub notices: Arc<Notices>,
     /// The requests of clients.
     pub clients: Arc<ClientTable>,
     /// The last hour.
@@ -202,9 +194,7 @@ impl Admin {
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => match self.unready() {
                 None if query.split('&').any(|option| option == "verbose") => {
-                    let verdict = Verdict::of(&self.0.parts);
-                    let lines = verdict.notices.iter().map(|notice| format!("[!] {}: {}\n", notice.name, notice.text));
-                    with(StatusCode::OK, TEXT, lines.chain(["ok\n".to_owned()]).collect::<String>())
+                    with(StatusCode::OK, TEXT, Verdict::of(&self.0.parts.sources).to_lines())
                 }
                 None => with(StatusCode::OK, TEXT, "ok\n"),
                 Some(unready) => unready,
@@ -214,7 +204,7 @@ impl Admin {
                 Err(error) => with(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
             },
             "/filters" => with(StatusCode::OK, JSON, self.filters()),
-            "/caches" => with(StatusCode::OK, JSON, format!("{:#}\n", self.0.parts.caches.to_json())),
+            "/caches" => with(StatusCode::OK, JSON, format!("{:#}\n", self.0.parts.sources.caches.to_json())),
             _ => with(
                 StatusCode::NOT_FOUND,
                 TEXT,
@@ -225,26 +215,26 @@ impl Admin {
 
     /// The response of a daemon that is not ready.
     fn unready(&self) -> Option<Response<Full<Bytes>>> {
-        self.0.parts.status.ready().err()?;
-        let reason = Verdict::of(&self.0.parts).not_ready?;
+        self.0.parts.sources.status.ready().err()?;
+        let reason = Verdict::of(&self.0.parts.sources).not_ready?;
         Some(with(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {reason}\n")))
     }
 
     fn filters(&self) -> String {
-        let mut json = self.0.parts.status.to_json();
+        let VerdictSources { status, reflectors, .. } = &self.0.parts.sources;
+        let mut json = status.to_json();
         if let Some(json) = json.as_object_mut() {
-            json.insert("lookups".into(), self.0.parts.reflectors.status().iter().map(lookup).collect());
-            json.insert("lastKnown".into(), self.0.parts.reflectors.standing_in().into());
+            json.insert("lookups".into(), reflectors.status().iter().map(lookup).collect());
+            json.insert("lastKnown".into(), reflectors.standing_in().into());
         }
         format!("{json:#}\n")
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
-        let AdminParts { status, engine, reflectors, notices, caches, registry, metrics, .. } = &self.0.parts;
+        let AdminParts { sources, engine, registry, metrics, .. } = &self.0.parts;
         let _scraping = self.0.scraping.lock().unwrap_or_else(PoisonError::into_inner);
-        let verdict = Verdict::of(&self.0.parts);
-        metrics.sample(status, engine, reflectors, (notices, &verdict.notices));
-        caches.sample();
+        metrics.sample(sources, &Verdict::of(sources), engine);
+        sources.caches.sample();
         let mut text = String::new();
         encode(&mut text, registry).map(|()| text)
     }
@@ -272,7 +262,7 @@ async fn explain<B>(
     };
     match proxy.explain(asked).await {
         Ok(explained) => {
-            let is_off = parts.notices.node.as_ref().is_some_and(|(_, state)| state.borrow().is_off());
+            let is_off = parts.sources.notices.node.as_ref().is_some_and(|(_, state)| state.borrow().is_off());
             let explained = of_node(explained, &parts.node_name, is_off);
             with(StatusCode::OK, JSON, format!("{explained:#}\n"))
         }

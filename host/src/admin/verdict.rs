@@ -1,35 +1,54 @@
 //! Whether this node is well: the one place that decides it, for the status page, `weir status` and its exit code, `/status`,
-//! `/readyz?verbose` and the metric `weir_notices`.
+//! `/readyz?verbose`, the metrics `weir_verdict` and `weir_notices`, and the condition of the Node.
 
-use serde::Serialize;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
 use weir_kube::LookupSpec;
 use weir_process::one_line;
-use weir_runtime::SetAsideObject;
+use weir_runtime::{Filter, SetAsideObject};
 use weir_spec::Mode;
-use weir_store::ReflectorStatus;
+use weir_store::{ReflectorStatus, Reflectors};
 
+use super::Caches;
 use super::notices::{Notice, Notices};
-use super::port::AdminParts;
 use super::status::{FilterStatus, ReloadError};
 use crate::node_facts::SWITCH;
 
 /// The longest reason of a notice.
 const REASON: usize = 400;
 
+/// What the verdict is read from.
+#[derive(Clone)]
+#[expect(missing_debug_implementations, reason = "reports only")]
+pub struct VerdictSources {
+    /// The filters and the last reloads.
+    pub status: Arc<FilterStatus>,
+    /// The lookups of filters.
+    pub reflectors: Reflectors,
+    /// What an operator should know.
+    pub notices: Arc<Notices>,
+    /// The watch caches and the API servers.
+    pub caches: Caches,
+}
+
 /// How this node is.
 #[derive(Debug)]
-pub(super) struct Verdict {
-    pub(super) state: NodeHealth,
+pub(crate) struct Verdict {
+    pub(crate) state: NodeHealth,
     /// Why there is no filter set yet.
-    pub(super) not_ready: Option<String>,
+    pub(crate) not_ready: Option<NotReady>,
     /// What is to be known, the faults first.
-    pub(super) notices: Vec<Notice>,
+    pub(crate) notices: Vec<Notice>,
 }
 
 /// In one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum NodeHealth {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NodeHealth {
     /// Nothing is wrong.
     Ready,
     /// It serves, and something is wrong.
@@ -40,31 +59,81 @@ pub(super) enum NodeHealth {
     NotReady,
 }
 
+/// Why there is no filter set yet.
+#[derive(Debug)]
+pub(crate) struct NotReady {
+    /// What is missing: filters that are loading, or the configuration.
+    pub(crate) missing: String,
+    /// The errors of lookups: a filter is loaded once its lookups have synced.
+    pub(crate) errors: Vec<String>,
+}
+
+impl NodeHealth {
+    pub(crate) const ALL: [Self; 4] = [Self::Ready, Self::Degraded, Self::Offline, Self::NotReady];
+
+    /// The word.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::Offline => "offline",
+            Self::NotReady => "not-ready",
+        }
+    }
+}
+
 impl Verdict {
     /// The verdict of the moment.
-    pub(super) fn of(parts: &AdminParts) -> Self {
-        let AdminParts { status, reflectors, notices, caches, .. } = parts;
+    pub(crate) fn of(sources: &VerdictSources) -> Self {
+        let VerdictSources { status, reflectors, notices, caches } = sources;
         let is_offline = caches.upstream.as_ref().is_some_and(|upstream| upstream.offline_since().is_some());
+        let reflectors = reflectors.status();
         let degraded: Vec<_> = caches.status().iter().flat_map(degraded).collect();
         let mut found = faults(status, notices, &degraded);
         if !is_offline {
-            found.extend(lookups(&reflectors.status(), notices));
+            found.extend(lookups(&reflectors, notices));
         }
         found.extend(notices.present());
-        // A sort keeps the order of equals.
-        found.sort_by_key(|notice| notice.is_remark());
-        // A filter is loaded once its lookups have synced.
         let not_ready = status.ready().err().map(|missing| {
-            let errors = reflectors.status().into_iter().filter_map(|reflector| reflector.state.error);
-            errors.fold(missing, |reason, error| format!("{reason}; {error}"))
+            let errors = reflectors.iter().filter_map(|reflector| Some(reflector.state.error.as_ref()?.to_string()));
+            NotReady { missing, errors: errors.collect() }
         });
-        let state = match (&not_ready, is_offline, found.iter().all(Notice::is_remark)) {
+        Self::new(is_offline, not_ready, found)
+    }
+
+    fn new(is_offline: bool, not_ready: Option<NotReady>, mut notices: Vec<Notice>) -> Self {
+        // A sort keeps the order of equals.
+        notices.sort_by_key(Notice::is_remark);
+        let state = match (&not_ready, is_offline, notices.iter().all(Notice::is_remark)) {
             (Some(_), ..) => NodeHealth::NotReady,
             (None, true, _) => NodeHealth::Offline,
             (None, false, false) => NodeHealth::Degraded,
             (None, false, true) => NodeHealth::Ready,
         };
-        Self { state, not_ready, notices: found }
+        Self { state, not_ready, notices }
+    }
+
+    /// Its members of `/status`.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "verdict": self.state.label(),
+            "ready": self.not_ready.is_none(),
+            "notReady": self.not_ready.as_ref().map(ToString::to_string),
+        })
+    }
+
+    /// The answer of `/readyz?verbose` if there is a filter set.
+    pub(crate) fn to_lines(&self) -> String {
+        let lines = self.notices.iter().map(|notice| format!("[!] {}: {}\n", notice.name, notice.text));
+        let first = format!("verdict: {}\n", self.state.label());
+        std::iter::once(first).chain(lines).chain(["ok\n".to_owned()]).collect()
+    }
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.missing)?;
+        self.errors.iter().try_for_each(|error| write!(f, "; {error}"))
     }
 }
 
@@ -74,70 +143,94 @@ fn degraded(cache: &weir_view::CacheStatus) -> Option<(String, usize)> {
     (objects > 0).then(|| (cache.collection.resource.to_string(), objects))
 }
 
+/// The faults of filters, the worst first.
 fn faults(status: &FilterStatus, notices: &Notices, degraded: &[(String, usize)]) -> Vec<Notice> {
-    let mut faults = Vec::new();
-    let mut add = |name, text| faults.push(Notice { name, text });
-    if let Some((node, state)) = &notices.node
-        && state.borrow().is_off()
-    {
-        add(
-            "filters-off",
-            format!(
-                "all filters are off, by the annotation of the Node: clients see what the API server has; kubectl annotate node {node} {SWITCH}- turns them on"
-            ),
-        );
-    }
     let active = status.active();
-    if let (Some(_), Some(last)) = (&active, status.last_result())
-        && !last.errors().is_empty()
-    {
-        let reasons: Vec<_> = last.errors().iter().map(ReloadError::to_string).collect();
-        let reasons = one_line(&reasons.join("; "), REASON);
-        add(
-            "refused",
-            format!(
-                "the newest configuration is refused, the last good filter set stays in force, correct what is named: {reasons}"
-            ),
-        );
-    }
-    for filter in active.iter().flatten().filter(|filter| filter.entry().mode == Mode::Enforce) {
-        let (name, policy) = (filter.name(), filter.entry().failure_policy.as_str());
-        if filter.is_suspended() {
-            add("filter-suspended", suspended(name, policy, filter.last_error().as_deref()));
-        }
-        let objects = filter.set_aside();
-        if let Some(first) = objects.first() {
-            add("filter-failing", failing(name, policy, objects.len(), first));
-        }
-    }
-    if !degraded.is_empty() {
-        let objects: usize = degraded.iter().map(|(_, objects)| objects).sum();
-        let mut resources: Vec<_> = degraded.iter().map(|(resource, _)| resource.as_str()).collect();
-        resources.sort_unstable();
-        resources.dedup();
-        add(
-            "degraded",
-            format!(
-                "{objects} objects in watch caches have no verdict of their filters ({}), until they are filtered again: failure policies decide, or the last good outcome stands in",
-                resources.join(", ")
-            ),
-        );
-    }
+    let mut faults = Vec::new();
+    faults.extend(off(notices));
+    faults.extend(refused(status).filter(|_| active.is_some()));
+    let enforced: Vec<_> = active.iter().flatten().filter(|filter| filter.entry().mode == Mode::Enforce).collect();
+    faults.extend(enforced.iter().filter_map(|filter| suspension(filter)));
+    faults.extend(enforced.iter().filter_map(|filter| failures(filter)));
+    faults.extend(without_verdict(degraded));
     faults
 }
 
-fn suspended(name: &str, policy: &str, error: Option<&str>) -> String {
-    let error = error.map_or_else(String::new, |error| format!(": {}", one_line(error, REASON)));
-    format!(
-        "the circuit breaker of the filter {name} is open, its failurePolicy {policy} applies, correct the filter or take its last change back{error}"
-    )
+fn off(notices: &Notices) -> Option<Notice> {
+    let (node, state) = notices.node.as_ref()?;
+    let text = || {
+        format!(
+            "all filters are off, by the annotation of the Node: clients see what the API server has; kubectl annotate node {node} {SWITCH}- turns them on"
+        )
+    };
+    state.borrow().is_off().then(|| Notice::new("filters-off", text()))
 }
 
-fn failing(name: &str, policy: &str, objects: usize, first: &SetAsideObject) -> String {
-    let (object, error) = (one_line(&first.object, REASON), one_line(&first.error, REASON));
-    format!(
-        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them, weir explain -v shows what it read: {error}"
-    )
+fn refused(status: &FilterStatus) -> Option<Notice> {
+    let last = status.last_result().filter(|last| !last.errors().is_empty())?;
+    let reasons: Vec<_> = last.errors().iter().map(ReloadError::to_string).collect();
+    let reasons = one_line(&reasons.join("; "), REASON);
+    let text = format!(
+        "the newest configuration is refused, the last good filter set stays in force, correct what is named: {reasons}"
+    );
+    Some(Notice::new("refused", text).about([format!("{}: {reasons}", one_line(last.source(), REASON))]))
+}
+
+fn suspension(filter: &Filter) -> Option<Notice> {
+    let policy = filter.entry().failure_policy.as_str();
+    filter.is_suspended().then(|| suspended(filter.name(), policy, filter.last_error().as_deref()))
+}
+
+/// A filter that fails again and again on some objects, or on a share of all.
+fn failures(filter: &Filter) -> Option<Notice> {
+    let (name, policy) = (filter.name(), filter.entry().failure_policy.as_str());
+    let objects = filter.set_aside();
+    match objects.first() {
+        Some(first) => Some(failing(name, policy, objects.len(), first)),
+        None => filter.is_failing().then(|| failing_above(name, policy, filter.last_error().as_deref())),
+    }
+}
+
+fn suspended(name: &str, policy: &str, error: Option<&str>) -> Notice {
+    let text = format!(
+        "the circuit breaker of the filter {name} is open, its failurePolicy {policy} applies, correct the filter or take its last change back{}",
+        reason(error)
+    );
+    Notice::new("filter-suspended", text).about([name.to_owned()])
+}
+
+fn failing(name: &str, policy: &str, objects: usize, first: &SetAsideObject) -> Notice {
+    let (object, error) = (one_line(&first.object, REASON), reason(Some(&first.error)));
+    let text = format!(
+        "the filter {name} fails again and again on {objects} objects, first {object}, its failurePolicy {policy} applies to them, weir explain -v shows what it read{error}"
+    );
+    Notice::new("filter-failing", text).about([name.to_owned()])
+}
+
+fn failing_above(name: &str, policy: &str, error: Option<&str>) -> Notice {
+    let text = format!(
+        "the filter {name} failed on more than 1% of its objects within five minutes, its failurePolicy {policy} applies to them, weir explain -v shows what it read{}",
+        reason(error)
+    );
+    Notice::new("filter-failing", text).about([name.to_owned()])
+}
+
+fn reason(error: Option<&str>) -> String {
+    error.map_or_else(String::new, |error| format!(": {}", one_line(error, REASON)))
+}
+
+fn without_verdict(degraded: &[(String, usize)]) -> Option<Notice> {
+    let objects: usize = degraded.iter().map(|(_, objects)| objects).sum();
+    let mut resources: Vec<_> = degraded.iter().map(|(resource, _)| resource.clone()).collect();
+    resources.sort_unstable();
+    resources.dedup();
+    let text = || {
+        format!(
+            "{objects} objects in watch caches have no verdict of their filters ({}), until they are filtered again: failure policies decide, or the last good outcome stands in",
+            resources.join(", ")
+        )
+    };
+    (objects > 0).then(|| Notice::new("degraded", text()).about(resources.clone()))
 }
 
 /// Lookups that fail although an API server answers. Of the daemon's own Node another notice says so.
@@ -147,81 +240,18 @@ fn lookups(reflectors: &[ReflectorStatus], notices: &Notices) -> Option<Notice> 
         lookup.metadata_only && &*lookup.resource.resource == "nodes" && lookup.name.as_deref() == own
     };
     let of_filters = reflectors.iter().filter(|reflector| own.is_none() || !is_own(&reflector.lookup));
-    let failing: Vec<_> = of_filters.filter_map(|reflector| reflector.state.error.as_ref()).collect();
-    let text = failed_lookups(failing.len(), &failing.first()?.to_string());
-    Some(Notice { name: "failing-lookups", text })
+    let failing = of_filters.filter_map(|reflector| {
+        Some((reflector.lookup.resource.to_string(), reflector.state.error.as_ref()?.to_string()))
+    });
+    failed_lookups(failing.collect())
 }
 
-fn failed_lookups(count: usize, first: &str) -> String {
+/// The lookups by their resource, each with its error.
+fn failed_lookups(failing: Vec<(String, String)>) -> Option<Notice> {
+    let (count, (_, first)) = (failing.len(), failing.first()?);
     let first = one_line(first, REASON);
-    format!(
+    let text = format!(
         "{count} lookups of filters fail although an API server answers, filters see former values, grant what is missing: {first}"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::sync::watch;
-    use weir_spec::FilterName;
-
-    use super::super::notices::tests::assert_documented;
-    use super::super::status::ReloadResult;
-    use super::*;
-    use crate::node_facts::{NodeFacts, NodeState};
-
-    fn named<'a>(found: &'a [Notice], name: &str) -> &'a str {
-        let notice =
-            found.iter().find(|notice| notice.name == name).unwrap_or_else(|| panic!("no {name} in {found:?}"));
-        assert_documented(notice.name, &notice.text);
-        assert!(!notice.is_remark());
-        &notice.text
-    }
-
-    #[test]
-    fn the_kill_switch_and_a_refused_configuration_are_faults() {
-        let status = FilterStatus::default();
-        let state = |is_off| NodeState::Known(NodeFacts { is_off, ..NodeFacts::default() });
-        let (sender, receiver) = watch::channel(state(true));
-        let notices = Notices { node: Some(("edge-a".to_owned(), receiver)), ..Notices::default() };
-        assert!(
-            named(&faults(&status, &notices, &[]), "filters-off").contains("annotate node edge-a weir.dev/filters- ")
-        );
-        sender.send_replace(state(false));
-        assert!(faults(&status, &notices, &[]).is_empty());
-
-        let name: FilterName = "pools".parse().unwrap();
-        let refused = ReloadResult::refused(
-            "ConfigMap a/b",
-            vec![ReloadError { filter: Some(name), reason: "no such module".to_owned() }],
-            &[],
-        );
-        status.refused(refused.clone());
-        assert!(faults(&status, &notices, &[]).is_empty(), "the daemon is not ready, which says the same");
-        status.live(&[], ReloadResult::applied("ConfigMap a/b", &[]));
-        assert!(faults(&status, &notices, &[]).is_empty());
-        status.refused(refused);
-        assert!(named(&faults(&status, &notices, &[]), "refused").ends_with("filter pools: no such module"));
-    }
-
-    #[test]
-    fn objects_without_a_verdict_are_a_fault() {
-        let degraded = [("services".to_owned(), 2), ("endpoints".to_owned(), 1), ("services".to_owned(), 3)];
-        let found = faults(&FilterStatus::default(), &Notices::default(), &degraded);
-        let text = named(&found, "degraded");
-        assert!(text.starts_with("6 objects in watch caches") && text.contains("(endpoints, services)"), "{text}");
-    }
-
-    #[test]
-    fn what_filters_fail_on_is_in_the_troubleshooting() {
-        let first = SetAsideObject { object: "Service a/b".to_owned(), failures: 3, error: "trap: \u{1b}x".to_owned() };
-        for (name, text) in [
-            ("filter-suspended", suspended("pools", "Ignore", Some("used up its time"))),
-            ("filter-suspended", suspended("pools", "Ignore", None)),
-            ("filter-failing", failing("pools", "Ignore", 7, &first)),
-            ("failing-lookups", failed_lookups(2, "listing nodepools failed: 403")),
-        ] {
-            assert_documented(name, &text);
-            assert!(!text.contains('\u{1b}'), "{text}");
-        }
-    }
+    );
+    Some(Notice::new("failing-lookups", text).about(failing.into_iter().map(|(resource, _)| resource)))
 }

@@ -27,5 +27,16 @@ pub fn status(flags: &StatusFlags) -> Result<bool, CommandError> {
         StatusFormat::Text => print_line!("{}", summary(&status, false).trim_end()),
         StatusFormat::Wide => print_line!("{}", summary(&status, true).trim_end()),
     }
-    Ok(status.get("verdict").and_then(Value::as_str) == Some("ready"))
+    Ok(is_well(&status))
+}
+
+/// Whether the verdict is `ready`: the exit code is 0 then, and 2 else.
+fn is_well(status: &Value) -> bool {
+    status.get("verdict").and_then(Value::as_str) == Some("ready")
+}
+
+/// The first line, and whether it is well.
+#[cfg(test)]
+pub(crate) fn first_line(status: &Value) -> (String, bool) {
+    (summary(status, false).lines().next().unwrap_or_default().to_owned(), is_well(status))
 }

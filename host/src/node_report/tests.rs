@@ -6,14 +6,12 @@ use weir_apiserver::{ApiServer, Enforce};
 use weir_upstream::{Tasks, UpstreamConfig};
 
 use super::*;
-use crate::admin::status::ReloadResult;
-use crate::node_facts::NodeFacts;
+use crate::admin::status::{FilterStatus, ReloadResult};
 
 struct Fixture {
     server: ApiServer,
     status: Arc<FilterStatus>,
     breakers: broadcast::Sender<BreakerChange>,
-    node: watch::Sender<NodeState>,
     tasks: Tasks,
 }
 
@@ -21,26 +19,16 @@ async fn fixture() -> Fixture {
     let server = ApiServer::builder().record(100).start().await.unwrap();
     let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge-a"}});
     server.store().put(node).unwrap();
-    Fixture {
-        server,
-        status: Arc::default(),
-        breakers: broadcast::Sender::new(8),
-        node: watch::Sender::new(NodeState::Pending),
-        tasks: Tasks::default(),
-    }
+    Fixture { server, status: Arc::default(), breakers: broadcast::Sender::new(8), tasks: Tasks::default() }
 }
 
 impl Fixture {
     fn start(&self) {
         let config = UpstreamConfig::new(kube::Config::new(self.server.url().parse().unwrap()));
         let upstream = Arc::new(Upstream::new(&config, Arc::default()).unwrap());
-        let report = NodeReport::new("edge-a", self.status.clone(), &self.breakers, upstream, true);
-        self.tasks.spawn_until_stop(report.with_node(self.node.subscribe()).run());
-    }
-
-    fn refuse(&self, reason: &str) {
-        let error = ReloadError { filter: None, reason: reason.to_owned() };
-        self.status.refused(ReloadResult::refused("f.yaml", vec![error], &[]));
+        let sources = VerdictSources::of_filters(self.status.clone());
+        let report = NodeReport::new("edge-a", sources, &self.breakers, upstream, true);
+        self.tasks.spawn_until_stop(report.run());
     }
 
     /// Waits for a request, and returns the path of each so far.
@@ -93,14 +81,18 @@ async fn a_breaker_that_closes_is_a_normal_event() {
 }
 
 #[tokio::test]
-async fn a_result_before_the_start_is_reported_and_an_equal_condition_is_not_written_again() {
+async fn the_condition_of_the_node_is_not_written_again_by_a_restarted_daemon() {
     let fixture = fixture().await;
-    fixture.refuse("x");
+    fixture.status.live(&[], ReloadResult::applied("f.yaml", &[]));
     fixture.start();
     fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
     fixture.tasks.drain(std::time::Duration::from_secs(10)).await;
-    let Fixture { server, status, breakers, node, .. } = fixture;
-    let again = Fixture { server, status, breakers, node, tasks: Tasks::default() };
+    let node = fixture.server.store().get("v1", "Node", "", "edge-a").unwrap();
+    let condition = &node["status"]["conditions"][0];
+    assert_eq!((&condition["status"], &condition["reason"]), (&"True".into(), &"FiltersActive".into()), "{condition}");
+
+    let Fixture { server, status, breakers, .. } = fixture;
+    let again = Fixture { server, status, breakers, tasks: Tasks::default() };
     again.server.clear_requests();
     again.start();
     again.requested(|all| all.iter().any(|request| request == "GET /api/v1/nodes/edge-a")).await;
@@ -115,17 +107,12 @@ async fn a_result_before_the_start_is_reported_and_an_equal_condition_is_not_wri
 }
 
 #[tokio::test]
-async fn the_condition_shows_that_the_node_turns_all_filters_off() {
+async fn a_result_before_the_start_is_an_event() {
     let fixture = fixture().await;
-    fixture.status.live(&[], ReloadResult::applied("f.yaml", &[]));
+    let error = ReloadError { filter: None, reason: "x".to_owned() };
+    fixture.status.refused(ReloadResult::refused("f.yaml", vec![error], &[]));
     fixture.start();
-    let patches = |all: &[String]| all.iter().filter(|request| is_patch(request)).count();
-    fixture.requested(|all| patches(all) == 1).await;
-    fixture.node.send_replace(NodeState::Known(NodeFacts { is_off: true, ..NodeFacts::default() }));
-    fixture.requested(|all| patches(all) == 2).await;
-    let node = fixture.server.store().get("v1", "Node", "", "edge-a").unwrap();
-    let condition = &node["status"]["conditions"][0];
-    assert_eq!((&condition["status"], &condition["reason"]), (&"False".into(), &"FiltersOff".into()), "{condition}");
+    fixture.requested(|all| all.iter().any(|request| request.starts_with("POST"))).await;
 }
 
 #[tokio::test]
@@ -133,13 +120,13 @@ async fn forbidden_events_are_dropped_and_the_condition_is_written_all_the_same(
     let fixture = fixture().await;
     fixture.server.set_policy(|request| request.resource != "events");
     fixture.server.enforce(Enforce::Everybody);
+    fixture.status.live(&[], ReloadResult::applied("f.yaml", &[]));
     fixture.start();
-    for (events, reason) in [(1, "x"), (2, "y")] {
-        fixture.refuse(reason);
+    for (events, filter) in [(1, "a"), (2, "b")] {
+        fixture.breakers.send(BreakerChange { filter: filter.into(), is_open: true }).unwrap();
         let created = |all: &[String]| all.iter().filter(|request| request.starts_with("POST")).count() == events;
         fixture.requested(created).await;
     }
-    // It may have been written at any time since the first event.
     fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
     assert!(fixture.events().is_empty());
 }

@@ -21,6 +21,7 @@ use super::breaker::Breaker;
 use super::chain::DocumentFilter;
 use super::dependency_set::{ChangeSet, DependencySet};
 use super::explanation::FilterExplanation;
+use super::failure_share::FailureShare;
 use super::guards::guards;
 use super::observation::Observation;
 use super::outcome::Slot;
@@ -66,6 +67,7 @@ struct FilterState {
     guards: Arc<[Path]>,
     breaker: Breaker,
     set_aside: SetAside,
+    failure_share: FailureShare,
     trace_cache: TraceCache,
     dependencies: DependencySet,
     metrics: Arc<RuntimeMetrics>,
@@ -119,6 +121,7 @@ impl Filter {
             threads: Threads::current(),
             breaker: Breaker::default(),
             set_aside: SetAside::default(),
+            failure_share: FailureShare::default(),
             trace_cache: TraceCache::default(),
             dependencies,
             metrics,
@@ -234,6 +237,13 @@ impl Filter {
     #[must_use]
     pub fn set_aside(&self) -> Vec<SetAsideObject> {
         self.state.set_aside.objects()
+    }
+
+    /// Returns whether it fails on more than one percent of the objects that it has been called for in the last five minutes, and
+    /// on three at least.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.state.failure_share.is_exceeded()
     }
 
     /// Returns the number of idle instances.

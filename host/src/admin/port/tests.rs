@@ -4,10 +4,9 @@ use http::header::HOST;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::super::status::{ReloadError, ReloadResult};
+use super::super::status::{FilterStatus, ReloadError, ReloadResult};
 use super::*;
 use weir_kube::LookupSpec;
-use weir_store::{ResourceStores, ResourceStoresConfig};
 
 use crate::proxy::ProxyMetrics;
 use crate::reload::ReloadMetrics;
@@ -18,18 +17,12 @@ fn admin() -> (Admin, Arc<FilterStatus>, Arc<ReloadMetrics>) {
     reload.register(&mut registry);
     metrics.register(&mut registry);
     ProxyMetrics::default().register(&mut registry);
-    let stores = ResourceStores::new(ResourceStoresConfig::default(), Tasks::default());
-    let reflectors = Reflectors::new(stores);
-    let caches = Caches { upstream: None, views: None, local_status: None, metrics: Arc::default() };
     let parts = AdminParts {
-        notices: Arc::default(),
-        status: status.clone(),
+        sources: VerdictSources::of_filters(status.clone()),
         registry,
         metrics,
         runtime: Arc::default(),
         engine: Engine::new(None).unwrap(),
-        reflectors,
-        caches,
         clients: Arc::default(),
         activity: Arc::default(),
         node_name: "edge-a".to_owned(),
@@ -102,7 +95,7 @@ async fn metrics_are_openmetrics() {
 async fn readyz_filters_and_metrics_report_a_failing_reflector() {
     let (admin, ..) = admin();
     let lookup = LookupSpec::all("services".parse().unwrap());
-    let _handle = admin.0.parts.reflectors.open(&lookup);
+    let _handle = admin.0.parts.sources.reflectors.open(&lookup);
     let (_, text) = get(&admin, "/readyz").await;
     assert!(text.ends_with("yet; listing services failed: no API server is configured\n"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&get(&admin, "/filters").await.1).unwrap();
@@ -167,7 +160,7 @@ async fn status_is_the_union_of_what_the_page_shows() {
     filters.refused(ReloadResult::refused("f.yaml", vec![error], &[]));
     admin.0.parts.clients.begin("kube-proxy", false).answered(StatusCode::BAD_GATEWAY);
     let lookup = LookupSpec::all("services".parse().unwrap());
-    let _handle = admin.0.parts.reflectors.open(&lookup);
+    let _handle = admin.0.parts.sources.reflectors.open(&lookup);
     let (status, text) = get(&admin, "/status").await;
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((status, &json["node"], &json["ready"]), (StatusCode::OK, &"edge-a".into(), &false.into()));

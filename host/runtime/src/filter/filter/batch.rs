@@ -20,6 +20,8 @@ pub(super) struct Batch<'a> {
     filter: &'a FilterState,
     began: Instant,
     counts: BatchCounts,
+    /// The failures without a call, by the breaker or because the object is set aside.
+    uncalled: u64,
     guarded: bool,
     admission: Admission<'a>,
     /// Whether verdicts are replayed. They are not while the breaker is open: the failure policy applies, and a probe
@@ -36,6 +38,7 @@ impl<'a> Batch<'a> {
             filter,
             began: Instant::now(),
             counts: BatchCounts::default(),
+            uncalled: 0,
             guarded,
             replays: matches!(admission, Admission::Admitted),
             admission,
@@ -74,12 +77,13 @@ impl<'a> Batch<'a> {
                 Ok(_) => Filtered::Kept(before),
             };
         }
-        let Self { filter, began, counts, cache, checkout, .. } = self;
+        let Self { filter, began, counts, uncalled, cache, checkout, .. } = self;
         cache.end();
         if let Some(checkout) = checkout {
             filter.pool.give_back(checkout);
         }
         filter.tally.add(counts);
+        filter.failure_share.add(counts.objects().saturating_sub(uncalled), counts.failed.saturating_sub(uncalled));
         filter.metrics.batch(&filter.name, observes, counts, began.elapsed());
         if observes {
             filter.observation.note(&filter.name, counts, example.as_ref());
@@ -190,6 +194,7 @@ impl<'a> Batch<'a> {
     }
 
     fn count(&mut self, verdict: &Result<Verdict, Fault>) {
+        self.uncalled += u64::from(verdict.as_ref().is_err_and(|fault| !fault.class.is_of_call()));
         let counts = &mut self.counts;
         *match verdict {
             Ok(Verdict::Keep) => &mut counts.kept,

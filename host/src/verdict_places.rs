@@ -1,0 +1,128 @@
+//! Every place that shows the verdict shows the same: `weir status` and its exit code, `/readyz?verbose`, the condition of the Node
+//! and the metrics.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use crate::admin::{AdminMetrics, Notices, Verdict};
+use crate::cli::first_line;
+use crate::node_report::FilterCondition;
+
+/// What the places show of one fault: the verdict, the notice, and the reason and the message of the condition.
+struct Shown {
+    fault: &'static str,
+    verdict: &'static str,
+    notice: Option<&'static str>,
+    condition: Option<(&'static str, &'static str)>,
+}
+
+const fn shown(
+    fault: &'static str,
+    verdict: &'static str,
+    notice: Option<&'static str>,
+    condition: Option<(&'static str, &'static str)>,
+) -> Shown {
+    Shown { fault, verdict, notice, condition }
+}
+
+const PLACES: [Shown; 11] = [
+    shown(
+        "nothing",
+        "ready",
+        None,
+        Some(("FiltersActive", "the newest configuration is active, and nothing is wrong")),
+    ),
+    shown("off", "degraded", Some("filters-off"), Some(("FiltersOff", "filters-off; see weir status on the node"))),
+    shown(
+        "failing",
+        "degraded",
+        Some("filter-failing"),
+        Some(("FilterFailing", "filter-failing (pools); see weir status on the node")),
+    ),
+    shown(
+        "failing above a share",
+        "degraded",
+        Some("filter-failing"),
+        Some(("FilterFailing", "filter-failing (pools); see weir status on the node")),
+    ),
+    shown(
+        "degraded objects",
+        "degraded",
+        Some("degraded"),
+        Some(("Degraded", "degraded (endpoints, services); see weir status on the node")),
+    ),
+    shown(
+        "failing lookup",
+        "degraded",
+        Some("failing-lookups"),
+        Some(("FailingLookups", "failing-lookups (nodepools); see weir status on the node")),
+    ),
+    // It cannot be written.
+    shown("offline", "offline", Some("offline"), None),
+    shown("disk", "degraded", Some("disk"), Some(("Disk", "disk; see weir status on the node"))),
+    shown(
+        "refused",
+        "degraded",
+        Some("refused"),
+        Some(("Refused", "refused (ConfigMap a/b: filter pools: no such module); see weir status on the node")),
+    ),
+    shown(
+        "suspended",
+        "degraded",
+        Some("filter-suspended"),
+        Some(("FilterSuspended", "filter-suspended (pools); see weir status on the node")),
+    ),
+    shown(
+        "not ready",
+        "not-ready",
+        None,
+        Some(("NotReady", "requests that a filter may match get 503: filters are loading: a")),
+    ),
+];
+
+#[tokio::test]
+async fn every_place_shows_the_same_verdict() {
+    let samples = Verdict::samples().await;
+    assert_eq!(samples.len(), PLACES.len());
+    for ((name, verdict), Shown { fault, verdict: word, notice, condition }) in samples.into_iter().zip(PLACES) {
+        assert_eq!(name, fault);
+        let is_well = word == "ready";
+        assert_eq!(first_line(&verdict.to_json()), (format!("Verdict:  {word}"), is_well), "{fault}: weir status");
+
+        let lines = verdict.to_lines();
+        assert!(lines.starts_with(&format!("verdict: {word}\n")), "{fault}: {lines}");
+        let named: Vec<_> = lines.lines().filter_map(|line| line.strip_prefix("[!] ")?.split(':').next()).collect();
+        assert_eq!(named.first().copied(), notice, "{fault}: {lines}");
+
+        let text = metrics(&verdict);
+        for state in ["ready", "degraded", "offline", "not-ready"] {
+            let line = format!("weir_verdict{{state=\"{state}\"}} {}\n", u8::from(state == word));
+            assert!(text.contains(&line), "{fault}: {line} in {text}");
+        }
+        for notice in named {
+            assert!(text.contains(&format!("weir_notices{{notice=\"{notice}\"}} 1\n")), "{fault}: {text}");
+        }
+
+        let status = if is_well { "True" } else { "False" };
+        let found = FilterCondition::of(&verdict);
+        let found = found.as_ref().map(|found| (found.status.as_str(), found.reason.as_str(), found.message.as_str()));
+        assert_eq!(found, condition.map(|(reason, message)| (status, reason, message)), "{fault}: the condition");
+    }
+}
+
+/// Its message does not change with each filter that fails, too, and has no number that changes.
+#[test]
+fn the_message_of_the_condition_is_sorted_and_bounded() {
+    let message = |filters| FilterCondition::of(&Verdict::sample_of_failing(filters)).unwrap().message;
+    assert_eq!(message(2), "filter-failing (f00, f01), disk; see weir status on the node");
+    let bounded = "filter-failing (f00, f01, f02, f03, f04, f05, f06, f07, …), disk; see weir status on the node";
+    assert_eq!((message(9).as_str(), message(90).as_str()), (bounded, bounded));
+}
+
+fn metrics(verdict: &Verdict) -> String {
+    let (mut registry, metrics, mut text) = (Registry::default(), AdminMetrics::default(), String::new());
+    metrics.register(&mut registry);
+    metrics.sample_verdict(&Notices::default(), verdict);
+    encode(&mut text, &registry).unwrap();
+    text
+}
