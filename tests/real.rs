@@ -30,5 +30,6 @@ mod real {
     mod streams;
     mod uninstall;
     mod wire;
+    mod without_openyurt;
     mod writes;
 }
