@@ -18,4 +18,5 @@ mod deploy {
     mod nodes;
     mod release;
     mod upgrade;
+    mod yurthub;
 }

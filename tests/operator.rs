@@ -18,9 +18,11 @@ mod operator {
     mod failures;
     mod ingresses;
     mod manifests;
+    mod migration;
     mod policy;
     mod process;
     mod refusals;
+    mod renames;
     mod rollout;
     mod scale;
     mod traefik;

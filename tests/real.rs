@@ -16,10 +16,12 @@ mod real {
     mod config;
     mod converge;
     mod differential;
+    mod dry_run;
     mod kubectl;
     mod node_report;
     mod offline;
     mod permissions;
+    mod pod_security;
     mod prints;
     mod random;
     mod registry;
@@ -28,5 +30,6 @@ mod real {
     mod streams;
     mod uninstall;
     mod wire;
+    mod without_openyurt;
     mod writes;
 }

@@ -21,6 +21,8 @@ mod graph;
 mod held_state;
 #[path = "structure/links.rs"]
 mod links;
+#[path = "structure/log_lines.rs"]
+mod log_lines;
 #[path = "structure/source.rs"]
 mod source;
 #[path = "structure/trust.rs"]

@@ -19,6 +19,6 @@ else
 fi
 operator=$(go mod download -json github.com/prometheus-operator/prometheus-operator@v0.85.0 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
 mkdir -p "$folder/crds"
-for name in servicemonitors prometheusrules; do
+for name in servicemonitors podmonitors prometheusrules; do
     install -m 644 "$operator/example/prometheus-operator-crd/monitoring.coreos.com_$name.yaml" "$folder/crds/$name.yaml"
 done

@@ -7,9 +7,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use weir::config::CachedResources;
 use weir_tests::built;
+use weir_tests::chart::combinations::{self, CERTIFICATE, OPERATOR, PEERS, UNQUOTED};
 use weir_tests::chart::{Helm, REQUIRED, is_hook, object, permissions, text};
-
-const PEERS: &str = "peers.pools=[{\"edge-a\":\"https://10.0.0.1:10268\",\"edge-b\":\"https://10.0.0.2:10268\"}]";
 
 /// A value at `a.b`, and what is refused about it.
 const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
@@ -176,36 +175,13 @@ fn values_that_contradict_each_other_are_refused_by_name() {
     assert!(String::from_utf8_lossy(&error).contains("clientCA.configMap"), "the CA is in another namespace");
 }
 
-/// What looks like one of those.
+/// What looks like one of those. `tests/real` gives the objects to an API server.
 #[test]
 fn values_that_the_cluster_takes_are_not_refused() {
     let Some(helm) = Helm::new() else { return };
-    let affinity = json!({
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
-            "matchExpressions": [{"key": "example.com/a", "operator": "In", "values": ["b"]}],
-            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["c"]}],
-        }]}},
-        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": {
-            "labelSelector": {"matchLabels": {"a": "b"}},
-            "topologyKey": "kubernetes.io/hostname",
-        }}]},
-    });
-    let toleration = json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"});
-    let (of_operator, toleration) = (format!("operator.affinity={affinity}"), format!("tolerations=[{toleration}]"));
-    let affinity = format!("affinity={affinity}");
-    for values in [
-        &["podAddress=\"fd00::1\"", "admin.address=\"::ffff:10.0.0.1\"", "podInterface=\"eth0.100\""][..],
-        &["image.repository=\"host:5000/team/weir\"", "image.tag=\"v1.2_3\""],
-        &["image.repository=\"[fd00::1]:5000/weir\""],
-        &["servers=[\"https://10.0.0.1:6443\",\"https://[fd00::1]:6443\",\"https://a.example/\"]"],
-        &["commonLabels={\"example.com/a_B.c\":\"\"}", "podAnnotations={\"example.com/a\":\"b c\"}"],
-        &["nodeSelector={\"node-role.kubernetes.io/edge\":\"\"}", &affinity, &toleration],
-        &["operator.enabled=true", &of_operator],
-        &["install=\"static-pod\"", "extraVolumes=[{\"name\":\"a\",\"hostPath\":{\"path\":\"/a\"}}]"],
-        &["install=\"static-pod\"", "extraEnv=[{\"name\":\"A\",\"valueFrom\":{\"fieldRef\":{}}}]"],
-        &["extraVolumes=[{\"name\":\"a\",\"configMap\":{\"name\":\"a\"}}]"],
-    ] {
-        assert!(!helm.objects(values).is_empty(), "{values:?}");
+    for values in &combinations::accepted() {
+        let values: Vec<_> = values.iter().map(String::as_str).collect();
+        assert!(!helm.objects(&values).is_empty(), "{values:?}");
     }
 }
 
@@ -374,21 +350,7 @@ fn the_operator_of_the_chart_is_that_of_its_kustomization() {
 #[test]
 fn values_of_the_operator_are_flags_and_permissions() {
     let Some(helm) = Helm::new() else { return };
-    let objects = helm.objects(&[
-        "operator.enabled=true",
-        "operator.namespace=\"a\"",
-        "operator.ingressNamespace=\"b\"",
-        "operator.createNamespace=false",
-        "operator.createIngressNamespace=false",
-        "operator.poolSource=\"nodelabels\"",
-        "operator.poolLabel=\"example.com/pool\"",
-        "operator.podAPIServer=\"[fd00::1]:10268\"",
-        "operator.evictions=false",
-        "operator.templateValues={\"traefik\":{\"image\":\"mirror/traefik:1\"}}",
-        "operator.bindRoles=[\"mine\"]",
-        "operator.extraArgs=[\"--requests-per-second=5\"]",
-        "operator.image.digest=\"sha256:0000000000000000000000000000000000000000000000000000000000000000\"",
-    ]);
+    let objects = helm.objects(OPERATOR);
     let deployment = object(&objects, "Deployment", "weir-operator").unwrap();
     let pod = &deployment["spec"]["template"]["spec"];
     let arguments = pod["containers"][0]["args"].as_array().unwrap().iter();
@@ -605,13 +567,8 @@ fn the_readme_of_the_chart_lists_every_value() {
 #[test]
 fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
     let Some(helm) = Helm::new() else { return };
-    let certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
-    let hosts = json!([{"host": "registry.example", "ca": certificate}, {"host": "10.0.0.5:5000", "plainHTTP": true}]);
-    let policies = json!([{"prefix": "file://", "allow": true}]);
-    let (hosts, policies) = (format!("registries.hosts={hosts}"), format!("signaturePolicy.policies={policies}"));
-    let logins = "registries.pullSecrets=[{\"name\":\"one\"},{\"name\":\"two\"}]";
-    let values = [hosts.as_str(), &policies, logins, "extraArgs=[\"--watch-memory=64Mi\", \"--node-name=a b%h$x\"]"];
-
+    let values = combinations::trust();
+    let values: Vec<_> = values.iter().map(String::as_str).collect();
     let objects = helm.objects(&[&values[..], &[PEERS, "filterOverrides.endpoints.failurePolicy=\"Fail\""]].concat());
     let pod = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"]["spec"];
     let words = |container: &Value| -> Vec<String> {
@@ -629,7 +586,7 @@ fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
         assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
     }
     let trust = &object(&objects, "ConfigMap", "weir-trust").unwrap()["data"];
-    assert_eq!(trust["registry-0.crt"], certificate);
+    assert_eq!(trust["registry-0.crt"], CERTIFICATE);
     let registries: Value = serde_saphyr::from_str(trust["registries.yaml"].as_str().unwrap()).unwrap();
     let expected = json!({"registries": [
         {"host": "registry.example", "caFile": "/trust/registry-0.crt"},
@@ -646,7 +603,7 @@ fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
         let install = format!("install=\"{install}\"");
         let objects = helm.objects(&[&values[..], &[&install]].concat());
         let files = &object(&objects, "ConfigMap", "weir-node-files").unwrap()["data"];
-        assert_eq!(files["registry-0.crt"], certificate);
+        assert_eq!(files["registry-0.crt"], CERTIFICATE);
         assert!(files["registries.yaml"].as_str().unwrap().contains("/etc/weir/registry-0.crt"), "{files}");
         let shown = files[file].as_str().unwrap();
         if file == "weir.yaml" {
@@ -664,16 +621,7 @@ fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
 #[test]
 fn values_that_yaml_reads_otherwise_arrive_as_they_are() {
     let Some(helm) = Helm::new() else { return };
-    let objects = helm.objects(&[
-        "admin.address=\"::\"",
-        "extraArgs=[\"--a=b: c #d\"]",
-        "cache.hostPath=\"/var/lib/#weir\"",
-        "resources.limits.memory=536870912",
-        "commonLabels.team=\"1\"",
-        "podLabels.zone=\"on\"",
-        "serviceAccount={\"name\":\"edge\",\"annotations\":{\"a\":\"1\"}}",
-        "updateStrategy={\"type\":\"OnDelete\"}",
-    ]);
+    let objects = helm.objects(UNQUOTED);
     let set = &object(&objects, "DaemonSet", "weir").unwrap()["spec"];
     let (pod, labels) = (&set["template"]["spec"], &set["template"]["metadata"]["labels"]);
     let container = &pod["containers"][0];

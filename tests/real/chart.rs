@@ -1,5 +1,5 @@
-//! The Helm chart and a real API server: it takes every object, and a daemon with the arguments of the DaemonSet follows an
-//! installation from the manifests to the chart, an upgrade and a roll-back.
+//! The Helm chart and a real API server: a daemon with the arguments of the DaemonSet follows an installation from the manifests to
+//! the chart, an upgrade and a roll-back. [`super::dry_run`] has all that the chart renders.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use weir_tests::built;
-use weir_tests::chart::{Helm, REQUIRED, object, tool};
+use weir_tests::chart::{Helm, REQUIRED};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::plane::{Plane, skipped};
 
@@ -40,60 +40,8 @@ pub(super) fn has_kubectl() -> bool {
     has
 }
 
-#[test]
-fn the_api_server_takes_every_object_of_the_chart() {
-    let Some(helm) = Helm::new().filter(|_| has_kubectl()) else { return };
-    let (Some(plane), Some(crds)) = (Plane::shared(), tool("crds")) else { return };
-    let _ = prints(plane, &["apply", "--server-side", "--filename", crds.to_str().unwrap()], "");
-    let _ = prints(plane, &["wait", "--for=condition=Established", "--filename", crds.to_str().unwrap()], "");
-    // On the server's side: kubectl's own apply reads an object and then creates it, and another test may do so in between.
-    let apply = ["apply", "--server-side", "--force-conflicts"];
-    let dry = [&apply[..], &["--dry-run=server", "--validate=strict", "--filename", "-"]].concat();
-    let users = "impersonation.users=[\"system:node:edge-a\"]";
-    let monitoring = [
-        "monitoring.serviceMonitor.enabled=true",
-        "monitoring.prometheusRule.enabled=true",
-        "monitoring.dashboard.enabled=true",
-        "admin.address=\"0.0.0.0\"",
-    ];
-    let secret = [
-        "servingCertificate.secretName=\"weir-tls\"",
-        "nodeSelector.edge=\"yes\"",
-        "image.pullSecrets=[{\"name\":\"a\"}]",
-    ];
-    let unprivileged = ["podAddress=\"\"", "clientCA.enabled=false"];
-    // A dry run creates no namespaces for its other objects.
-    for name in ["weir-operator", "ingress-nginx"] {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let _ = prints(plane, &["apply", "--filename", "-"], &namespace.to_string());
-    }
-    let operator = [
-        "operator.enabled=true",
-        "operator.serviceMonitor.enabled=true",
-        "operator.image.pullSecrets=[{\"name\":\"a\"}]",
-    ];
-    for values in [&["install=\"daemonset\"", users][..], &monitoring, &secret, &unprivileged, &operator] {
-        let manifest = helm.manifest(values).unwrap();
-        let taken = prints(plane, &dry, &manifest);
-        assert!(taken.contains("daemonset.apps/weir ") && taken.lines().count() >= 9, "{values:?}: {taken}");
-    }
-    for install in ["static-pod", "systemd"] {
-        let objects = helm.objects(&[&format!("install=\"{install}\"")]);
-        for object in &objects {
-            let _ = prints(plane, &dry, &object.to_string());
-        }
-        let files = &object(&objects, "ConfigMap", "weir-node-files").unwrap()["data"];
-        if let Some(pod) = files["weir.yaml"].as_str() {
-            // kubelet has no part here: as a pod of its own it needs the same fields.
-            assert!(prints(plane, &dry, pod).contains("pod/weir serverside-applied (server dry run)"));
-        }
-    }
-    let wrong = helm.manifest(&[]).unwrap().replace("hostNetwork: true", "hostNetwrok: true");
-    assert!(!kubectl(plane, &dry, &wrong).status.success(), "an unknown field is refused");
-}
-
 /// The URL of the API server and the token of the daemon's service account, as its kubeconfig has them.
-fn server_and_token(plane: &Plane) -> [String; 2] {
+pub(super) fn server_and_token(plane: &Plane) -> [String; 2] {
     let config = std::fs::read_to_string(plane.kubeconfig("weir")).unwrap();
     let config: Value = serde_saphyr::from_str(&config).unwrap();
     [&config["clusters"][0]["cluster"]["server"], &config["users"][0]["user"]["token"]]
@@ -138,7 +86,7 @@ fn mounted(plane: &Plane, pod: &Value, folder: &Path) -> Vec<(String, String)> {
 
 /// A daemon with the arguments, the environment and the files of the DaemonSet in the cluster. Only paths and addresses are the
 /// test's own.
-fn deployed(plane: &Plane, folder: &Path) -> Setup {
+pub(super) fn deployed(plane: &Plane, folder: &Path) -> Setup {
     let get = |kind: &str, name: &str| -> Value {
         let text = prints(plane, &["--namespace=kube-system", "get", kind, name, "--output=json"], "");
         serde_json::from_str(&text).unwrap()
@@ -173,7 +121,7 @@ fn deployed(plane: &Plane, folder: &Path) -> Setup {
     Setup::exactly(&arguments).env("WEIR_SERVER", &servers).file("--token-file", "token", &token)
 }
 
-async fn filters(weir: &Daemon) -> Vec<String> {
+pub(super) async fn filters(weir: &Daemon) -> Vec<String> {
     let shown = weir.admin().json("/filters").await;
     shown["filters"].as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap().to_owned()).collect()
 }

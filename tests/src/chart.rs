@@ -10,6 +10,8 @@ use serde_json::Value;
 use crate::built;
 use crate::plane::skipped;
 
+pub mod combinations;
+
 /// Helm.
 #[derive(Debug)]
 pub struct Helm {
