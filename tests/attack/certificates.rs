@@ -28,7 +28,7 @@ struct Node {
 impl Node {
     async fn new() -> Self {
         let server = edge().await;
-        grant_impersonation(&server, &["u"], "g");
+        grant_impersonation(&server, &["u", "v"], "g");
         Self { server, ca: Authority::new("weir"), clients: Authority::new("clients") }
     }
 

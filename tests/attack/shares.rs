@@ -177,7 +177,8 @@ async fn user_agents_name_views_within_the_share_of_their_user() {
     let node = reads(&weir).await;
     let before = weir.resident();
     for n in 0..300 {
-        assert_eq!(tenant(&weir, &format!("tool-{n}")).get(SERVICES).await.status, 200, "idle views give way");
+        let answer = tenant(&weir, &format!("tool-{n}")).get(SERVICES).await;
+        assert_eq!(answer.status, 200, "idle views give way: {}", answer.text());
     }
     weir.settles_at(before + SHARE).await;
     let path = format!("{SERVICES}&watch=true");

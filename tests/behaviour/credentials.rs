@@ -3,7 +3,7 @@
 
 use weir_apiserver::ApiServer;
 use weir_tests::daemon::{Setup, replace};
-use weir_tests::pki::{Authority, Pair, base64, certificate_user, kubeconfig};
+use weir_tests::pki::{Authority, Pair, certificate_user, kubeconfig};
 
 use super::secure::{der, request_after_reload, secure_edge, wait_for_request};
 
