@@ -6,13 +6,13 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::template::Surroundings;
 
 /// Runs an ingress controller in each chosen node pool, and keeps the pods of offline nodes from eviction.
 #[derive(Debug, Parser)]
-#[command(name = "weir-operator", version)]
+#[command(name = "weir-operator", version, max_term_width = 100)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
@@ -31,6 +31,17 @@ pub enum Command {
     /// Take the operator's finalizer from all YurtIngresses, so that they can be deleted when no operator runs any more. Stop the
     /// operator first: a running one adds it again.
     RemoveFinalizers(RemoveFinalizersFlags),
+    /// Print the version.
+    Version,
+    /// Print a script that completes the commands and flags of weir-operator: `source <(weir-operator completion bash)`.
+    Completion(CompletionFlags),
+}
+
+/// `weir-operator completion`.
+#[derive(Debug, Args)]
+pub struct CompletionFlags {
+    /// Shell
+    shell: clap_complete::Shell,
 }
 
 /// What the objects depend on.
@@ -136,6 +147,24 @@ pub enum PoolSource {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FlagError(String);
+
+impl CommandLine {
+    /// What `weir-operator version` prints.
+    #[must_use]
+    pub fn version() -> String {
+        Self::command().render_version()
+    }
+}
+
+impl CompletionFlags {
+    /// The script.
+    #[must_use]
+    pub fn script(&self) -> String {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut CommandLine::command(), "weir-operator", &mut script);
+        String::from_utf8_lossy(&script).into_owned()
+    }
+}
 
 impl ObjectFlags {
     /// The validated flags.

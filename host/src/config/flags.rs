@@ -98,7 +98,7 @@ pub struct CompileFlags {
 
 /// A Kubernetes API proxy whose response filters are WebAssembly components
 #[derive(Debug, Parser)]
-#[command(name = "weir", version)]
+#[command(name = "weir", version, max_term_width = 100)]
 struct CommandLine {
     #[command(subcommand)]
     command: RawCommand,
