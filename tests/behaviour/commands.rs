@@ -1,9 +1,13 @@
-//! Commands as people type them: help that fits a terminal.
+//! Commands as people type them: help that fits a terminal, kubeconfigs as kubectl reads them.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use serde_json::{Value, json};
 use weir_tests::built;
+use weir_tests::daemon::manifest;
+
+use super::edge;
 
 /// The width of the terminal.
 const WIDTH: usize = 80;
@@ -64,4 +68,117 @@ fn the_operator_prints_its_version_and_completions() {
         let script = operator(&["completion", shell]);
         assert!(script.contains(words) && script.contains("remove-finalizers"), "{shell}: {script}");
     }
+}
+
+#[test]
+fn each_command_names_the_fault_of_a_kubeconfig_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let config = file("filters.yaml", &manifest("filters: []\n"));
+    let module = built::module("servicetopology").display().to_string();
+    let cache = folder.path().join("cache").display().to_string();
+    let explain = ["explain", "svc/a", "--component", "c"];
+    let commands: [(_, Vec<&str>); 6] = [
+        (built::weir(), vec!["diff", &config, "--node-name", "n", "--cache-dir", &cache]),
+        (built::weir(), explain.to_vec()),
+        (built::weir(), [&explain[..], &["--node", "n", "--cache-dir", &cache]].concat()),
+        (built::weir(), vec!["record", &module, "--cache-dir", &cache]),
+        (built::weir(), vec!["serve", "--node-name", "n", "--port", "0", "--admin-port", "0"]),
+        (built::operator(), vec!["remove-finalizers"]),
+    ];
+    let contexts = "contexts: [{name: c, context: {cluster: a, user: u}}]\n";
+    let clusters = "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n";
+    let users = "users: [{name: u, user: {token: t}}]\n";
+    let use_context = "`kubectl config use-context NAME";
+    for (name, text, words) in [
+        ("none-set", [contexts, clusters, users].concat(), ["no current-context is set (there is c)", use_context]),
+        ("empty", String::new(), ["no current-context is set (there is none)", use_context]),
+        (
+            "no-context",
+            [contexts, clusters, users, "current-context: d\n"].concat(),
+            ["the current-context \"d\" does not exist (there is c)", use_context],
+        ),
+        (
+            "no-cluster",
+            [contexts, users, "current-context: c\n"].concat(),
+            ["names the cluster \"a\", which does not exist", use_context],
+        ),
+        (
+            "no-user",
+            [contexts, clusters, "current-context: c\n"].concat(),
+            ["names the user \"u\", which does not exist", use_context],
+        ),
+        ("text", "clusters: 7\n".to_owned(), ["it is not valid", "line 1"]),
+    ] {
+        let path = file(name, &text);
+        for (program, arguments) in &commands {
+            let output = run(program, &[&arguments[..], &["--kubeconfig", &path]].concat(), &[]);
+            let error = stderr(&output);
+            assert!(!output.status.success(), "{arguments:?} with {name}");
+            for words in words.iter().chain(&[&*path]) {
+                assert!(error.contains(words), "{arguments:?} with {name}: no {words:?} in {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_for_a_user_without_a_kubeconfig_says_how_to_name_one() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().to_str().unwrap();
+    let explain = ["explain", "svc/a", "--component", "c", "--node", "n"];
+    for (program, arguments) in [(built::weir(), &explain[..]), (built::operator(), &["remove-finalizers"])] {
+        for environment in [&[("HOME", home)][..], &[("HOME", home), ("KUBECONFIG", "")]] {
+            let output = run(&program, arguments, environment);
+            let error = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+            assert!(error.contains("name a kubeconfig with --kubeconfig or KUBECONFIG"), "{arguments:?}: {error}");
+        }
+    }
+}
+
+/// The cluster, the user and the context are in files of their own, one of the list does not exist, and the last one loses.
+#[tokio::test]
+async fn the_files_of_kubeconfig_are_merged_as_kubectl_merges_them() {
+    let server = edge().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, value: Value| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, value.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let context = |name: &str, cluster: &str| json!({"name": name, "context": {"cluster": cluster, "user": "u"}});
+    let list = [
+        folder.path().join("missing").display().to_string(),
+        file("clusters", json!({"clusters": [{"name": "a", "cluster": {"server": server.url()}}]})),
+        file("contexts", json!({"current-context": "c", "contexts": [context("c", "a")]})),
+        file(
+            "others",
+            json!({
+                "current-context": "d", "contexts": [context("d", "b"), context("c", "b")],
+                "clusters": [
+                    {"name": "a", "cluster": {"server": "http://127.0.0.1:1"}},
+                    {"name": "b", "cluster": {"server": "http://127.0.0.1:1"}},
+                ],
+                "users": [{"name": "u", "user": {"token": "operator"}}],
+            }),
+        ),
+    ]
+    .join(":");
+    let cache = folder.path().join("cache").display().to_string();
+    let arguments = ["explain", "svc/shop", "--component", "kube-proxy", "--node", "edge-a", "--cache-dir", &cache];
+    let output = tokio::task::spawn_blocking({
+        let arguments = arguments.map(str::to_owned);
+        move || {
+            let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+            run(&built::weir(), &arguments, &[("KUBECONFIG", &list)])
+        }
+    });
+    let output = output.await.unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("ConfigMap kube-system/weir-filters does not exist"), "{}", stderr(&output));
 }

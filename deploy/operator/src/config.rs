@@ -1,12 +1,14 @@
 //! The command line, validated in one step.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use weir_kubeconfig::KubeconfigFiles;
 
 use crate::template::Surroundings;
 
@@ -81,20 +83,29 @@ pub struct RenderFlags {
     pub(crate) objects: ObjectFlags,
 }
 
+/// Where the cluster is.
+#[derive(Debug, Clone, Args)]
+pub struct ClusterFlags {
+    /// Kubeconfig of the cluster, or several, which are merged as kubectl merges them [default: ~/.kube/config, or else the
+    /// pod's service account]
+    #[arg(long, value_name = "FILE[:FILE…]", env = "KUBECONFIG")]
+    kubeconfig: Option<OsString>,
+}
+
 /// `weir-operator remove-finalizers`.
 #[derive(Debug, Args)]
 pub struct RemoveFinalizersFlags {
-    /// Kubeconfig of the cluster [default: the pod's service account, or else ~/.kube/config]
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 /// `weir-operator serve`.
 #[derive(Debug, Args)]
 pub struct ServeFlags {
-    /// Kubeconfig of the cluster [default: the pod's service account, or else ~/.kube/config]
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// Namespace of the operator's Lease and of the ConfigMaps with templates
     #[arg(long, value_name = "NAME", default_value = "weir-operator", env = "WEIR_OPERATOR_NAMESPACE")]
     pub operator_namespace: String,
@@ -163,6 +174,21 @@ impl CompletionFlags {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut CommandLine::command(), "weir-operator", &mut script);
         String::from_utf8_lossy(&script).into_owned()
+    }
+}
+
+impl ClusterFlags {
+    /// The files that the flag or the environment names. An empty variable names none, as for kubectl.
+    #[must_use]
+    pub fn given(&self) -> Option<KubeconfigFiles> {
+        KubeconfigFiles::of_list(self.kubeconfig.as_ref()?)
+    }
+
+    /// The kubeconfig of this user, if there is one.
+    #[must_use]
+    pub fn of_user() -> Option<KubeconfigFiles> {
+        let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
+        file.exists().then(|| file.into())
     }
 }
 

@@ -40,7 +40,7 @@ pub fn explain(flags: &ExplainFlags) -> Result<(), CommandError> {
 
 /// Asks the daemon of this node.
 async fn by_daemon(flags: &ExplainFlags, object: ObjectPath) -> Result<Value, CommandError> {
-    let credential = Credential::find(flags.token_file.as_deref(), flags.site.kubeconfig.as_deref()).await?;
+    let credential = Credential::find(flags.token_file.as_deref(), flags.site.cluster.given()).await?;
     let admin = AdminPort::new(flags.admin, credential);
     let path = match object {
         ObjectPath::Known(path) => path,

@@ -2,6 +2,7 @@
 //! variable `WEIR_*`. No other file reads the environment.
 
 pub mod author;
+pub mod cluster;
 pub mod operator;
 
 use std::ffi::OsString;

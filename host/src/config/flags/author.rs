@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::super::registry::{RegistryFlags, TrustFlags};
+use super::cluster::ClusterFlags;
 use super::json_object;
 use super::operator::OutputFormat;
 use weir_kube::GroupResource;
@@ -139,9 +140,9 @@ pub struct DevFlags {
 pub struct RecordFlags {
     /// Filter module [default: that of weir.toml]
     pub module: Option<PathBuf>,
-    /// Kubeconfig of the cluster [default: ~/.kube/config]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// Resources to record, as resource.group; may be repeated [default: those that the filter matches]
     #[arg(long, value_name = "RESOURCE")]
     pub resource: Vec<GroupResource>,
@@ -257,22 +258,8 @@ pub fn with_login(flags: &RegistryFlags) -> RegistryFlags {
 }
 
 /// A folder that the environment names.
-fn folder(name: &str) -> Option<PathBuf> {
+pub(super) fn folder(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
-impl RecordFlags {
-    /// Returns the file that names the cluster.
-    #[must_use]
-    pub fn kubeconfig(&self) -> PathBuf {
-        kubeconfig_or_default(self.kubeconfig.as_ref())
-    }
-}
-
-/// The user's kubeconfig, unless a flag names another one.
-pub(super) fn kubeconfig_or_default(given: Option<&PathBuf>) -> PathBuf {
-    let home = || folder("HOME").unwrap_or_default().join(".kube/config");
-    given.cloned().unwrap_or_else(home)
 }
 
 impl ModuleFlags {

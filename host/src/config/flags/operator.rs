@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::super::registry::TrustFlags;
-use super::author::{ModuleFlags, kubeconfig_or_default};
+use super::author::ModuleFlags;
+use super::cluster::ClusterFlags;
 
 /// Flags that name a cluster and its filters.
 #[derive(Debug, Clone, Args)]
 pub struct SiteFlags {
-    /// Kubeconfig of the cluster [default: ~/.kube/config]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// ConfigMap with the configuration in force
     #[arg(long, env = "WEIR_CONFIG_MAP", value_name = "NAMESPACE/NAME", default_value = "kube-system/weir-filters")]
     pub config_map: String,
@@ -32,14 +33,6 @@ pub struct SiteFlags {
     /// How modules run.
     #[command(flatten)]
     pub modules: ModuleFlags,
-}
-
-impl SiteFlags {
-    /// Returns the file that names the cluster.
-    #[must_use]
-    pub fn kubeconfig_or_default(&self) -> PathBuf {
-        kubeconfig_or_default(self.kubeconfig.as_ref())
-    }
 }
 
 /// Flags of `weir diff`.
