@@ -1,4 +1,4 @@
-//! Commands as people type them: help that fits a terminal, kubeconfigs as kubectl reads them.
+//! Commands as people and scripts type them: help that fits a terminal, errors of `-o json`, kubeconfigs as kubectl reads them.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -16,6 +16,10 @@ fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Outp
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(environment.iter().copied()).stdin(Stdio::null());
     command.output().unwrap()
+}
+
+fn weir(arguments: &[&str]) -> Output {
+    run(&built::weir(), arguments, &[])
 }
 
 fn stdout(output: &Output) -> String {
@@ -67,6 +71,59 @@ fn the_operator_prints_its_version_and_completions() {
     for (shell, words) in [("bash", "complete -F _weir-operator"), ("zsh", "#compdef weir-operator")] {
         let script = operator(&["completion", shell]);
         assert!(script.contains(words) && script.contains("remove-finalizers"), "{shell}: {script}");
+    }
+}
+
+/// What a command prints as JSON when it fails, and its exit code.
+fn failed(arguments: &[&str]) -> (Value, i32) {
+    let output = weir(&[arguments, &["-o", "json"]].concat());
+    assert!(stderr(&output).starts_with("weir: "), "people read standard error: {arguments:?}: {}", stderr(&output));
+    let printed = serde_json::from_str(&stdout(&output));
+    (printed.unwrap_or_else(|error| panic!("{arguments:?}: {error}")), output.status.code().unwrap())
+}
+
+#[test]
+fn a_command_that_fails_prints_its_error_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let broken = file("broken.yaml", &manifest("filters:\n  - {name: a, modul: a.wasm}\n  - {name: b, mode: x}\n"));
+    let good = file("good.yaml", &manifest("filters: []\n"));
+    let missing = folder.path().join("missing").display().to_string();
+    // Lists have an item for each error.
+    for arguments in [&["check", &*broken][..], &["diff", &broken, "--node-name", "n"]] {
+        let (printed, code) = failed(arguments);
+        let errors = printed.as_array().unwrap();
+        assert!(code == 64 && errors.len() >= 2, "{arguments:?}: {code}: {printed}");
+        for error in errors {
+            assert!(error["source"] == *broken && error["error"].is_string(), "{arguments:?}: {printed}");
+        }
+        assert!(errors.iter().any(|error| error["key"].as_str().unwrap().contains("filters[1]")), "{printed}");
+    }
+    for (arguments, code, words) in [
+        (&["check", &*missing][..], 64, "No such file"),
+        (&["check", "-"], 64, "standard input: it is empty"),
+        (&["check", "."], 64, "not a regular file"),
+        (&["diff", "-", "--node-name", "n"], 64, "standard input: it is empty"),
+        (&["diff", &good, "--node-name", "n", "--kubeconfig", &missing], 64, "No such file"),
+    ] {
+        let (printed, ended) = failed(arguments);
+        assert_eq!((ended, printed.as_array().unwrap().len()), (code, 1), "{arguments:?}: {printed}");
+        assert!(printed[0]["error"].as_str().unwrap().contains(words), "{arguments:?}: {printed}");
+    }
+    // A port that nobody listens on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    for arguments in [
+        &["status", "--admin-port", &port][..],
+        &["explain", "svc/a", "--component", "c", "--admin-port", &port],
+        &["explain", "svc", "--component", "c"],
+        &["explain", "svc/a", "--component", "c", "--node", "n", "--kubeconfig", &missing],
+    ] {
+        let (printed, code) = failed(arguments);
+        assert!(code == 1 && printed["error"].is_string(), "{arguments:?}: {code}: {printed}");
     }
 }
 

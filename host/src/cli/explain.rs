@@ -11,6 +11,7 @@ use serde_json::Value;
 use self::object::ObjectPath;
 use super::CommandError;
 use super::admin_port::{AdminPort, Credential};
+use super::output::error_object;
 use super::run::document;
 use super::site::Site;
 use super::workbench::block_on;
@@ -24,18 +25,20 @@ use weir_runtime::FilterSet;
 /// # Errors
 /// The daemon cannot be reached, or refuses: the object does not exist, or the user may not read it.
 pub fn explain(flags: &ExplainFlags) -> Result<(), CommandError> {
-    let object = ObjectPath::of(&flags.object, flags.name.as_deref(), flags.namespace.as_deref())?;
-    let explained = block_on(async {
-        match &flags.node {
-            Some(node) => in_cluster(flags, node, object).await,
-            None => by_daemon(flags, object).await,
-        }
-    })?;
+    let explained = error_object(flags.output == OutputFormat::Json, block_on(explained(flags)))?;
     let text = match flags.output {
         OutputFormat::Json => format!("{explained:#}\n"),
         OutputFormat::Text => write_text(&explained, flags.verbose),
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(CommandError::System)
+}
+
+async fn explained(flags: &ExplainFlags) -> Result<Value, CommandError> {
+    let object = ObjectPath::of(&flags.object, flags.name.as_deref(), flags.namespace.as_deref())?;
+    match &flags.node {
+        Some(node) => in_cluster(flags, node, object).await,
+        None => by_daemon(flags, object).await,
+    }
 }
 
 /// Asks the daemon of this node.
