@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use weir_kubeconfig::KubeconfigFiles;
 
+use crate::api::invalid_pool_name;
 use crate::template::Surroundings;
 
 /// Runs an ingress controller in each chosen node pool, and keeps the pods of offline nodes from eviction.
@@ -46,11 +47,30 @@ pub struct CompletionFlags {
     shell: clap_complete::Shell,
 }
 
+/// Parses the name of a pool.
+fn pool_name(text: &str) -> Result<String, String> {
+    invalid_pool_name(text).map_or_else(|| Ok(text.to_owned()), Err)
+}
+
+/// Parses the name of a namespace.
+fn namespace(text: &str) -> Result<String, String> {
+    if text.contains('.') || invalid_pool_name(text).is_some() {
+        return Err(format!("{text:?} is not the name of a namespace: at most 63 lower case letters, digits and '-'"));
+    }
+    Ok(text.to_owned())
+}
+
 /// What the objects depend on.
 #[derive(Debug, Clone, Args)]
 pub struct ObjectFlags {
     /// Namespace of the ingress controllers. It must exist
-    #[arg(long, value_name = "NAME", default_value = "ingress-nginx", env = "WEIR_INGRESS_NAMESPACE")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "ingress-nginx",
+        env = "WEIR_INGRESS_NAMESPACE",
+        value_parser = namespace
+    )]
     pub namespace: String,
     /// Label of a Node that names its pool
     #[arg(long, value_name = "LABEL", default_value = "apps.openyurt.io/nodepool", env = "WEIR_POOL_LABEL")]
@@ -68,7 +88,7 @@ pub struct ObjectFlags {
 #[derive(Debug, Args)]
 pub struct RenderFlags {
     /// Name of the pool
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = pool_name)]
     pub pool: String,
     /// Name of a built-in template, or of the template in --config-map
     #[arg(long, value_name = "NAME", default_value = "traefik")]
@@ -77,7 +97,7 @@ pub struct RenderFlags {
     #[arg(long, value_name = "FILE")]
     pub config_map: Option<PathBuf>,
     /// Replicas
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub replicas: i32,
     #[command(flatten)]
     pub(crate) objects: ObjectFlags,
