@@ -64,7 +64,7 @@ pub fn diff(flags: &DiffFlags) -> Result<bool, CommandError> {
 /// Reads the new configuration before the cluster, whose credential may need a login.
 async fn differences(flags: &DiffFlags) -> Result<Vec<Difference>, CommandError> {
     let after = configuration(&flags.config, &read(&flags.config)?)?;
-    let site = Site::connect(&flags.site, &flags.node_name).await?;
+    let site = Site::connect(&flags.site, &flags.node_name, flags.verbosity).await?;
     let before = match &flags.against {
         Some(file) => configuration(file, &read(file)?)?,
         None => site.configuration().await?,

@@ -28,7 +28,7 @@ pub fn explain(flags: &ExplainFlags) -> Result<(), CommandError> {
     let explained = error_object(flags.output == OutputFormat::Json, block_on(explained(flags)))?;
     let text = match flags.output {
         OutputFormat::Json => format!("{explained:#}\n"),
-        OutputFormat::Text => write_text(&explained, flags.verbose),
+        OutputFormat::Text => write_text(&explained, flags.verbosity > 0),
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(CommandError::System)
 }
@@ -55,7 +55,7 @@ async fn by_daemon(flags: &ExplainFlags, object: ObjectPath) -> Result<Value, Co
 
 /// Runs the filters in force for another node, on the objects of the cluster.
 async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Result<Value, CommandError> {
-    let site = Site::connect(&flags.site, node).await?;
+    let site = Site::connect(&flags.site, node, flags.verbosity.saturating_sub(1)).await?;
     let path = match object {
         ObjectPath::Known(path) => path,
         ObjectPath::OfUnknownVersion(object) => object.path_in(&Value::Null)?,

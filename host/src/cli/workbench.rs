@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::CommandError;
 use crate::cache_directory::cache_directory;
 use crate::config::Configuration;
-use crate::config::author::{EntryFlags, ModuleFlags, WorldFlags};
+use crate::config::author::{CompiledFlags, EntryFlags, ModuleFlags, WorldFlags};
 use crate::logging::{Repeated, log_for_people};
 use crate::lookups::FileView;
 use crate::unpack::unpacked;
@@ -65,8 +65,13 @@ impl Workbench {
     /// Creates the workbench of a command, and shows the log. Modules are compiled as in the daemon. The user's cache has the
     /// result: modules of Python and JavaScript take seconds.
     pub(super) fn of(flags: &ModuleFlags, repeated: Repeated) -> Result<Self, CommandError> {
-        log_for_people(flags.verbosity, repeated);
-        let Some(directory) = flags.cache_dir() else { return Ok(Self::temporary()?) };
+        Self::open(&flags.compiled, flags.verbosity, repeated)
+    }
+
+    /// The same for a command with a verbosity of its own.
+    pub(super) fn open(compiled: &CompiledFlags, verbosity: u8, repeated: Repeated) -> Result<Self, CommandError> {
+        log_for_people(verbosity, repeated);
+        let Some(directory) = compiled.cache_dir() else { return Ok(Self::temporary()?) };
         let (directory, _) = cache_directory(Some(directory.clone())).map_err(CommandError::of_file(&directory))?;
         let (engine, compiler) = Compiler::open(&directory)?;
         Ok(Self(Self::loader_of(engine, Some(compiler))))

@@ -16,12 +16,20 @@ use weir_spec::OciReference;
 /// Flags of all commands that run modules.
 #[derive(Debug, Clone, Args)]
 pub struct ModuleFlags {
-    /// Directory of compiled modules [default: weir in $XDG_CACHE_HOME or ~/.cache]
-    #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
-    cache_dir: Option<PathBuf>,
+    /// Where compiled modules are.
+    #[command(flatten)]
+    pub compiled: CompiledFlags,
     /// Show debug lines of filters; -vv shows trace lines
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
     pub verbosity: u8,
+}
+
+/// Flags that say where compiled modules are.
+#[derive(Debug, Clone, Args)]
+pub struct CompiledFlags {
+    /// Directory of compiled modules [default: weir in $XDG_CACHE_HOME or ~/.cache]
+    #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
 }
 
 /// Flags that say what a filter sees beside its objects.
@@ -262,7 +270,7 @@ pub(super) fn folder(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-impl ModuleFlags {
+impl CompiledFlags {
     /// Returns the directory of compiled modules; `None` if the user has no home.
     #[must_use]
     pub fn cache_dir(&self) -> Option<PathBuf> {

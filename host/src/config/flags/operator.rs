@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::super::registry::TrustFlags;
-use super::author::ModuleFlags;
+use super::author::CompiledFlags;
 use super::cluster::ClusterFlags;
 
 /// Flags that name a cluster and its filters.
@@ -30,9 +30,9 @@ pub struct SiteFlags {
     /// How registries are reached, and what is trusted.
     #[command(flatten)]
     pub trust: TrustFlags,
-    /// How modules run.
+    /// Where compiled modules are.
     #[command(flatten)]
-    pub modules: ModuleFlags,
+    pub compiled: CompiledFlags,
 }
 
 /// Flags of `weir diff`.
@@ -52,6 +52,9 @@ pub struct DiffFlags {
     /// The cluster and its filters.
     #[command(flatten)]
     pub site: SiteFlags,
+    /// Show debug lines of filters; -vv shows trace lines
+    #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
+    pub verbosity: u8,
 }
 
 /// Flags of `weir explain`.
@@ -67,9 +70,9 @@ pub struct ExplainFlags {
     /// Client component whose view is explained, such as kube-proxy
     #[arg(long, value_name = "NAME")]
     pub component: String,
-    /// Show what each filter read, its digest, and which filters do not match
-    #[arg(short, long)]
-    pub verbose: bool,
+    /// Show what each filter read, its digest, and which filters do not match; -vv shows debug lines of filters, too
+    #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
+    pub verbosity: u8,
     /// Format of the output
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: OutputFormat,
