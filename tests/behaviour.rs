@@ -15,6 +15,7 @@ mod behaviour {
     mod bad_input;
     mod bundled;
     mod clocks;
+    mod commands;
     mod compiled_code;
     mod connections;
     mod credentials;

@@ -56,7 +56,7 @@ impl ApiServers {
     pub(crate) async fn load(config: &ServeConfig) -> Result<Self, SourceError> {
         let node = async {
             match config.node_kubeconfig.clone() {
-                Some(path) => Some(load(&ServerSource::Kubeconfig(path)).await),
+                Some(path) => Some(load(&ServerSource::Kubeconfig(path.into())).await),
                 None => None,
             }
         };
@@ -151,7 +151,7 @@ impl ApiServers {
         let source = config.upstream.clone();
         tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Daemon, source, files, first));
         if let Some((path, node)) = config.node_kubeconfig.clone().zip(node) {
-            let source = ServerSource::Kubeconfig(path);
+            let source = ServerSource::Kubeconfig(path.into());
             let Loaded { first, files, .. } = node;
             tasks.spawn_until_stop(upstream.clone().reload_credential(ReloadedCredential::Node, source, files, first));
         }

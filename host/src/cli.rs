@@ -19,6 +19,7 @@ mod explain;
 mod inspect;
 mod junit;
 mod new;
+mod output;
 mod project;
 mod record;
 mod registry;

@@ -20,7 +20,7 @@ pub use disk::DiskCacheConfig;
 pub use error::{ConfigurationError, KeyError};
 #[cfg(test)]
 pub(crate) use flags::definition;
-pub use flags::{Command, CompileFlags, UsageMessage, author, operator, parse};
+pub use flags::{Command, CompileFlags, UsageMessage, author, cluster, operator, parse};
 #[cfg(test)]
 pub(crate) use keys::{ConfigKey, FILTER_KEYS, NESTED_KEYS};
 pub(crate) use model::OFF;

@@ -44,9 +44,9 @@ impl NameInFlag {
 /// Takes the name that the node credential has, where it is that of another node than the flag says: the flag may come from a host
 /// name that was not set yet, and the API server goes by the credential.
 pub(crate) fn trust_credential(config: &mut ServeConfig) -> NameInFlag {
-    let own = match &config.upstream {
-        ServerSource::Kubeconfig(path) => Some(path.clone()),
-        _ => None,
+    let own: Vec<_> = match &config.upstream {
+        ServerSource::Kubeconfig(files) => files.paths().map(Path::to_owned).collect(),
+        _ => Vec::new(),
     };
     // The daemon's own may be that of the node, too.
     let kubeconfigs: Vec<_> = config.node_kubeconfig.iter().cloned().chain(own).collect();

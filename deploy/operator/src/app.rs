@@ -45,7 +45,7 @@ pub async fn serve(flags: ServeFlags) -> Result<(), ServeError> {
         [terminate.map_err(system)?, interrupt.map_err(system)?]
     };
     let metrics = Metrics::default();
-    let cluster = config(flags.kubeconfig.as_deref()).await.map_err(ServeError::Cluster)?;
+    let cluster = config(&flags.cluster).await.map_err(ServeError::Cluster)?;
     let connect = |rate| client(&cluster, rate, &metrics).map_err(|error| ServeError::Cluster(report(&error)));
     let (paced, pods, election) = (connect(Some(flags.requests_per_second))?, connect(None)?, connect(None)?);
     let health = Arc::new(Health::starting([leader::PART]));

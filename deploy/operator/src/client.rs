@@ -3,40 +3,44 @@
 use std::collections::VecDeque;
 use std::future::Future as _;
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, header};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::time::{Instant, Sleep};
 use tower::Service;
+use weir_kubeconfig::{ConfigError, KubeconfigFiles};
 
+use crate::config::ClusterFlags;
+use crate::health::report;
 use crate::metrics::Metrics;
 
 /// The window of the bound.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The configuration from a file, from the pod, or from `~/.kube/config`.
+/// The configuration from the given kubeconfig, or else from `~/.kube/config`, or else from the pod.
 ///
 /// # Errors
 /// There is none, or it is invalid.
-pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, String> {
-    let loaded = match kubeconfig {
-        Some(path) => {
-            let of_file = |error: KubeconfigError| format!("{}: {}", path.display(), crate::health::report(&error));
-            let file = Kubeconfig::read_from(path).map_err(of_file)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(of_file)
-        }
-        None => Config::infer().await.map_err(|error| crate::health::report(&error)),
+pub async fn config(flags: &ClusterFlags) -> Result<Config, String> {
+    let mut config = match flags.given().or_else(ClusterFlags::of_user) {
+        Some(files) => of_kubeconfig(&files).await.map_err(|error| report(&error))?,
+        None => Config::incluster().map_err(|error| {
+            let error = report(&error);
+            format!("there is no ~/.kube/config, and this is not a pod ({error}): name a kubeconfig with --kubeconfig or KUBECONFIG")
+        })?,
     };
-    let mut config = loaded?;
     let agent = HeaderValue::from_static(concat!("weir-operator/", env!("CARGO_PKG_VERSION")));
     config.headers.push((header::USER_AGENT, agent));
     Ok(config)
+}
+
+async fn of_kubeconfig(files: &KubeconfigFiles) -> Result<Config, ConfigError> {
+    let merged = weir_kubeconfig::merge(files, files.paths().map(std::fs::read))?;
+    weir_kubeconfig::client_config(files, merged).await
 }
 
 /// A client with at most so many requests in any second. `None`: without a bound.

@@ -1,18 +1,21 @@
 //! The command line, validated in one step.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use weir_kubeconfig::KubeconfigFiles;
 
+use crate::api::invalid_pool_name;
 use crate::template::Surroundings;
 
 /// Runs an ingress controller in each chosen node pool, and keeps the pods of offline nodes from eviction.
 #[derive(Debug, Parser)]
-#[command(name = "weir-operator", version)]
+#[command(name = "weir-operator", version, max_term_width = 100)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
@@ -31,13 +34,43 @@ pub enum Command {
     /// Take the operator's finalizer from all YurtIngresses, so that they can be deleted when no operator runs any more. Stop the
     /// operator first: a running one adds it again.
     RemoveFinalizers(RemoveFinalizersFlags),
+    /// Print the version.
+    Version,
+    /// Print a script that completes the commands and flags of weir-operator: `source <(weir-operator completion bash)`.
+    Completion(CompletionFlags),
+}
+
+/// `weir-operator completion`.
+#[derive(Debug, Args)]
+pub struct CompletionFlags {
+    /// Shell
+    shell: clap_complete::Shell,
+}
+
+/// Parses the name of a pool.
+fn pool_name(text: &str) -> Result<String, String> {
+    invalid_pool_name(text).map_or_else(|| Ok(text.to_owned()), Err)
+}
+
+/// Parses the name of a namespace.
+fn namespace(text: &str) -> Result<String, String> {
+    if text.contains('.') || invalid_pool_name(text).is_some() {
+        return Err(format!("{text:?} is not the name of a namespace: at most 63 lower case letters, digits and '-'"));
+    }
+    Ok(text.to_owned())
 }
 
 /// What the objects depend on.
 #[derive(Debug, Clone, Args)]
 pub struct ObjectFlags {
     /// Namespace of the ingress controllers. It must exist
-    #[arg(long, value_name = "NAME", default_value = "ingress-nginx", env = "WEIR_INGRESS_NAMESPACE")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "ingress-nginx",
+        env = "WEIR_INGRESS_NAMESPACE",
+        value_parser = namespace
+    )]
     pub namespace: String,
     /// Label of a Node that names its pool
     #[arg(long, value_name = "LABEL", default_value = "apps.openyurt.io/nodepool", env = "WEIR_POOL_LABEL")]
@@ -55,7 +88,7 @@ pub struct ObjectFlags {
 #[derive(Debug, Args)]
 pub struct RenderFlags {
     /// Name of the pool
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = pool_name)]
     pub pool: String,
     /// Name of a built-in template, or of the template in --config-map
     #[arg(long, value_name = "NAME", default_value = "traefik")]
@@ -64,26 +97,35 @@ pub struct RenderFlags {
     #[arg(long, value_name = "FILE")]
     pub config_map: Option<PathBuf>,
     /// Replicas
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pub replicas: i32,
     #[command(flatten)]
     pub(crate) objects: ObjectFlags,
 }
 
+/// Where the cluster is.
+#[derive(Debug, Clone, Args)]
+pub struct ClusterFlags {
+    /// Kubeconfig of the cluster, or several, which are merged as kubectl merges them [default: ~/.kube/config, or else the
+    /// pod's service account]
+    #[arg(long, value_name = "FILE[:FILE…]", env = "KUBECONFIG")]
+    kubeconfig: Option<OsString>,
+}
+
 /// `weir-operator remove-finalizers`.
 #[derive(Debug, Args)]
 pub struct RemoveFinalizersFlags {
-    /// Kubeconfig of the cluster [default: the pod's service account, or else ~/.kube/config]
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 /// `weir-operator serve`.
 #[derive(Debug, Args)]
 pub struct ServeFlags {
-    /// Kubeconfig of the cluster [default: the pod's service account, or else ~/.kube/config]
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// Namespace of the operator's Lease and of the ConfigMaps with templates
     #[arg(long, value_name = "NAME", default_value = "weir-operator", env = "WEIR_OPERATOR_NAMESPACE")]
     pub operator_namespace: String,
@@ -136,6 +178,39 @@ pub enum PoolSource {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FlagError(String);
+
+impl CommandLine {
+    /// What `weir-operator version` prints.
+    #[must_use]
+    pub fn version() -> String {
+        Self::command().render_version()
+    }
+}
+
+impl CompletionFlags {
+    /// The script.
+    #[must_use]
+    pub fn script(&self) -> String {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut CommandLine::command(), "weir-operator", &mut script);
+        String::from_utf8_lossy(&script).into_owned()
+    }
+}
+
+impl ClusterFlags {
+    /// The files that the flag or the environment names. An empty variable names none, as for kubectl.
+    #[must_use]
+    pub fn given(&self) -> Option<KubeconfigFiles> {
+        KubeconfigFiles::of_list(self.kubeconfig.as_ref()?)
+    }
+
+    /// The kubeconfig of this user, if there is one.
+    #[must_use]
+    pub fn of_user() -> Option<KubeconfigFiles> {
+        let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
+        file.exists().then(|| file.into())
+    }
+}
 
 impl ObjectFlags {
     /// The validated flags.

@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         Command::Crd => print(yaml::write(&YurtIngress::crd()).map_err(|error| error.to_string())),
         Command::Render(flags) => print(template::render(&flags)),
         Command::RemoveFinalizers(flags) => remove_finalizers(&flags),
+        Command::Version => print(Ok(CommandLine::version())),
+        Command::Completion(flags) => print(Ok(flags.script())),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -132,8 +132,11 @@ impl Template {
         for (key, value) in surroundings.overrides.iter().filter(|(key, _)| self.owns(key)) {
             let (_, variable) = key.split_once('.').unwrap_or_default();
             if !variables.has(variable) {
-                let known = variables.names().collect::<Vec<_>>().join(", ");
-                let reason = format!("the operator's flag sets the variable {variable}, and the template has {known}");
+                let known = match variables.names().collect::<Vec<_>>().join(", ") {
+                    none if none.is_empty() => "the template has no variables".to_owned(),
+                    known => format!("the template has {known}"),
+                };
+                let reason = format!("--set {key} names a variable that does not exist: {known}");
                 return Err(TemplateError::new(&self.name, reason));
             }
             variables.set(variable, &**value);

@@ -63,7 +63,7 @@ impl fmt::Display for FinalizerRemoval {
 /// # Errors
 /// The cluster cannot be reached, or permits it not.
 pub async fn remove_finalizers(flags: &RemoveFinalizersFlags) -> Result<FinalizerRemoval, RemovalError> {
-    let cluster = config(flags.kubeconfig.as_deref()).await.map_err(RemovalError::Cluster)?;
+    let cluster = config(&flags.cluster).await.map_err(RemovalError::Cluster)?;
     let client = client(&cluster, None, &Metrics::default());
     remove_in(client.map_err(|error| RemovalError::Cluster(report(&error)))?).await
 }

@@ -1,7 +1,7 @@
 //! The admin port of the daemon of this node, as commands ask it: one request on one connection, one deadline, no retry.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use super::CommandError;
 use super::table::MAX_LINE;
 use crate::config::operator::AdminFlags;
+use weir_kubeconfig::KubeconfigFiles;
 use weir_process::{WatchedFiles, one_line};
 use weir_upstream::ServerSource;
 
@@ -56,9 +57,12 @@ impl Credential {
     ///
     /// # Errors
     /// The file cannot be read, or its credential cannot be sent to the admin port.
-    pub(super) async fn find(token_file: Option<&Path>, kubeconfig: Option<&Path>) -> Result<Self, CommandError> {
+    pub(super) async fn find(
+        token_file: Option<&Path>,
+        kubeconfig: Option<KubeconfigFiles>,
+    ) -> Result<Self, CommandError> {
         match (token_file, kubeconfig) {
-            (None, Some(file)) => Self::of_kubeconfig(file.to_owned()).await,
+            (None, Some(files)) => Self::of_kubeconfig(files).await,
             (Some(file), _) => Self::of_file(file),
             (None, None) if Path::new(POD_TOKEN).exists() => Self::of_file(Path::new(POD_TOKEN)),
             (None, None) => Ok(Self::uid()),
@@ -74,10 +78,10 @@ impl Credential {
         Ok(Self { source: format!("the token in {}", file.display()), token: Some(token) })
     }
 
-    async fn of_kubeconfig(file: PathBuf) -> Result<Self, CommandError> {
-        let source = format!("the credential of {}", file.display());
-        let invalid = |reason: String| CommandError::invalid(file.display(), reason);
-        let loaded = ServerSource::Kubeconfig(file.clone()).load(&WatchedFiles::default()).await;
+    async fn of_kubeconfig(files: KubeconfigFiles) -> Result<Self, CommandError> {
+        let source = format!("the credential of the {files}");
+        let invalid = |reason: String| CommandError::invalid(&files, reason);
+        let loaded = ServerSource::Kubeconfig(files.clone()).load(&WatchedFiles::default()).await;
         let AuthInfo { token, impersonate, .. } = loaded?.config.auth_info;
         let unusable = match (&token, impersonate) {
             (Some(_), None) => return Ok(Self { source, token }),

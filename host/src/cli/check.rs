@@ -6,7 +6,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::CommandError;
-use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read, seen};
+use super::output::error_items;
+use super::workbench::{Workbench, block_on, configuration, entry_of, is_module, load_granted, read, seen, shown};
 use crate::config::Configuration;
 use crate::config::author::{CheckFlags, with_login};
 use crate::config::operator::OutputFormat;
@@ -26,16 +27,8 @@ type Checked = (String, Result<Arc<Filter>, String>);
 /// # Errors
 /// All reasons for which a daemon would refuse the configuration.
 pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
-    let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
-    let loader = workbench.loader(seen("weir-check")?);
-    let bytes = read(&flags.config)?;
-    let checked = block_on(async {
-        Ok(match is_module(&bytes) {
-            true => vec![check_module(&loader, &bytes, flags).await?],
-            false => check_all(&loader, &configuration(&flags.config, &bytes)?, flags).await,
-        })
-    })?;
-    let source = flags.config.display();
+    let checked = error_items(flags.output, load(flags))?;
+    let source = shown(&flags.config);
     match flags.output {
         OutputFormat::Json => print_line!("{:#}", json!(checked.iter().map(to_json).collect::<Vec<_>>())),
         OutputFormat::Text => checked.iter().for_each(|(_, filter)| filter.iter().for_each(|filter| report(filter))),
@@ -47,21 +40,34 @@ pub fn check(flags: &CheckFlags) -> Result<(), CommandError> {
     if errors.is_empty() { Ok(()) } else { Err(CommandError::Filters(errors.join("\n"))) }
 }
 
+/// Loads the filters of the file.
+fn load(flags: &CheckFlags) -> Result<Vec<Checked>, CommandError> {
+    let workbench = Workbench::of(&flags.modules, Repeated::Shown)?;
+    let loader = workbench.loader(seen("weir-check")?);
+    let bytes = read(&flags.config)?;
+    block_on(async {
+        Ok(match is_module(&bytes) {
+            true => vec![check_module(&loader, &bytes, flags).await?],
+            false => check_all(&loader, &configuration(&flags.config, &bytes)?, flags).await,
+        })
+    })
+}
+
 /// Checks one module with `--settings`. Its lookups need no grant here.
 async fn check_module(loader: &Loader, module: &Bytes, flags: &CheckFlags) -> Result<Checked, CommandError> {
     let path = &flags.config;
-    let shown = path.display().to_string();
-    let note = |resource: &GroupResource| eprintln!("{shown}: note: its configuration needs {resource} in `grants`");
-    let loaded = load_granted(loader, entry_of(path, &flags.settings)?, &shown, module, note).await;
+    let source = shown(path);
+    let note = |resource: &GroupResource| eprintln!("{source}: note: its configuration needs {resource} in `grants`");
+    let loaded = load_granted(loader, entry_of(path, &flags.settings)?, &source, module, note).await;
     match (loaded, flags.output) {
         (Ok(filter), _) => Ok((filter.name().to_string(), Ok(Arc::new(filter)))),
-        (Err(error), OutputFormat::Json) => Ok((shown, Err(error_report(&error)))),
+        (Err(error), OutputFormat::Json) => Ok((source, Err(error_report(&error)))),
         (Err(error), OutputFormat::Text) => Err(CommandError::of_module(path)(error)),
     }
 }
 
 async fn check_all(loader: &Loader, configuration: &Configuration, flags: &CheckFlags) -> Vec<Checked> {
-    let name = flags.config.display();
+    let name = shown(&flags.config);
     let mut checked = Vec::new();
     let mut trust = flags.trust.clone();
     trust.registries = with_login(&trust.registries);

@@ -1,7 +1,7 @@
 //! Reads objects of a cluster with the user's own credential.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::io::ErrorKind;
 
 use http::Request;
 use kube::Client;
@@ -9,10 +9,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::CommandError;
+use crate::config::cluster::ClusterFlags;
 use weir_kube::GroupResource;
+use weir_kubeconfig::ConfigError;
 use weir_process::WatchedFiles;
 use weir_runtime::RawLookup;
-use weir_upstream::{ServerSource, error_report};
+use weir_upstream::{ServerSource, SourceError, error_report};
 
 /// The objects of one page.
 const PAGE: usize = 500;
@@ -63,11 +65,20 @@ impl<'a> Wanted<'a> {
 
 impl Cluster {
     /// Connects as the user of a kubeconfig.
-    pub(super) async fn connect(kubeconfig: &Path) -> Result<Self, CommandError> {
-        let invalid = |reason: String| CommandError::invalid(kubeconfig.display(), reason);
-        let loaded = ServerSource::Kubeconfig(kubeconfig.to_owned()).load(&WatchedFiles::default()).await;
-        let config = loaded?.config;
-        Ok(Self(Client::try_from(config).map_err(|error| invalid(error_report(&error)))?))
+    pub(super) async fn connect(flags: &ClusterFlags) -> Result<Self, CommandError> {
+        let given = flags.given();
+        let files = given.clone().unwrap_or_else(ClusterFlags::of_user);
+        let loaded = match ServerSource::Kubeconfig(files.clone()).load(&WatchedFiles::default()).await {
+            Err(SourceError::Kubeconfig(ConfigError::Unreadable { path, source }))
+                if given.is_none() && source.kind() == ErrorKind::NotFound =>
+            {
+                let reason = "it does not exist: name a kubeconfig with --kubeconfig or KUBECONFIG";
+                return Err(CommandError::invalid(path.display(), reason));
+            }
+            loaded => loaded?,
+        };
+        let client = Client::try_from(loaded.config);
+        Ok(Self(client.map_err(|error| CommandError::invalid(&files, error_report(&error)))?))
     }
 
     /// The client of the user.

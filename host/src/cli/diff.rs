@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::CommandError;
 use super::cluster::Wanted;
+use super::output::error_items;
 use super::run::{document, title};
 use super::site::Site;
-use super::workbench::{block_on, configuration, read};
+use super::workbench::{block_on, configuration, read, shown};
 use crate::config::Configuration;
 use crate::config::operator::{DiffFlags, OutputFormat};
 use crate::node_facts::{OFF, SWITCH};
@@ -47,26 +48,7 @@ struct Difference {
 /// # Errors
 /// A configuration or the cluster is not usable.
 pub fn diff(flags: &DiffFlags) -> Result<bool, CommandError> {
-    let differences = block_on(async {
-        let site = Site::connect(&flags.site, &flags.node_name).await?;
-        let after = configuration(&flags.config, &read(&flags.config)?)?;
-        let before = match &flags.against {
-            Some(file) => configuration(file, &read(file)?)?,
-            None => site.configuration().await?,
-        };
-        for (configuration, file) in [(&after, flags.config.display().to_string()), (&before, "in force".to_owned())] {
-            notes(configuration).iter().for_each(|note| eprintln!("{file}: note: {note}"));
-        }
-        if site.is_off() {
-            eprintln!(
-                "note: {SWITCH}={OFF} of Node {} turns all filters off: nothing differs before it is removed",
-                flags.node_name
-            );
-        }
-        let new = site.load(&flags.config.display().to_string(), &after).await?;
-        let old = site.load("the configuration in force", &before).await?;
-        compare(&site, &old, &new).await
-    })?;
+    let differences = error_items(flags.output, block_on(differences(flags)))?;
     let changed = differences.iter().any(|difference| difference.changed() > 0);
     match flags.output {
         OutputFormat::Json => {
@@ -77,6 +59,28 @@ pub fn diff(flags: &DiffFlags) -> Result<bool, CommandError> {
         }
     }
     Ok(!changed)
+}
+
+/// Reads the new configuration before the cluster, whose credential may need a login.
+async fn differences(flags: &DiffFlags) -> Result<Vec<Difference>, CommandError> {
+    let after = configuration(&flags.config, &read(&flags.config)?)?;
+    let site = Site::connect(&flags.site, &flags.node_name, flags.verbosity).await?;
+    let before = match &flags.against {
+        Some(file) => configuration(file, &read(file)?)?,
+        None => site.configuration().await?,
+    };
+    for (configuration, file) in [(&after, shown(&flags.config)), (&before, "in force".to_owned())] {
+        notes(configuration).iter().for_each(|note| eprintln!("{file}: note: {note}"));
+    }
+    if site.is_off() {
+        eprintln!(
+            "note: {SWITCH}={OFF} of Node {} turns all filters off: nothing differs before it is removed",
+            flags.node_name
+        );
+    }
+    let new = site.load(&shown(&flags.config), &after).await?;
+    let old = site.load("the configuration in force", &before).await?;
+    compare(&site, &old, &new).await
 }
 
 async fn compare(site: &Site, old: &FilterSet, new: &FilterSet) -> Result<Vec<Difference>, CommandError> {

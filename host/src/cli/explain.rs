@@ -11,6 +11,7 @@ use serde_json::Value;
 use self::object::ObjectPath;
 use super::CommandError;
 use super::admin_port::{AdminPort, Credential};
+use super::output::error_object;
 use super::run::document;
 use super::site::Site;
 use super::workbench::block_on;
@@ -24,23 +25,25 @@ use weir_runtime::FilterSet;
 /// # Errors
 /// The daemon cannot be reached, or refuses: the object does not exist, or the user may not read it.
 pub fn explain(flags: &ExplainFlags) -> Result<(), CommandError> {
-    let object = ObjectPath::of(&flags.object, flags.name.as_deref(), flags.namespace.as_deref())?;
-    let explained = block_on(async {
-        match &flags.node {
-            Some(node) => in_cluster(flags, node, object).await,
-            None => by_daemon(flags, object).await,
-        }
-    })?;
+    let explained = error_object(flags.output == OutputFormat::Json, block_on(explained(flags)))?;
     let text = match flags.output {
         OutputFormat::Json => format!("{explained:#}\n"),
-        OutputFormat::Text => write_text(&explained, flags.verbose),
+        OutputFormat::Text => write_text(&explained, flags.verbosity > 0),
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(CommandError::System)
 }
 
+async fn explained(flags: &ExplainFlags) -> Result<Value, CommandError> {
+    let object = ObjectPath::of(&flags.object, flags.name.as_deref(), flags.namespace.as_deref())?;
+    match &flags.node {
+        Some(node) => in_cluster(flags, node, object).await,
+        None => by_daemon(flags, object).await,
+    }
+}
+
 /// Asks the daemon of this node.
 async fn by_daemon(flags: &ExplainFlags, object: ObjectPath) -> Result<Value, CommandError> {
-    let credential = Credential::find(flags.token_file.as_deref(), flags.site.kubeconfig.as_deref()).await?;
+    let credential = Credential::find(flags.token_file.as_deref(), flags.site.cluster.given()).await?;
     let admin = AdminPort::new(flags.admin, credential);
     let path = match object {
         ObjectPath::Known(path) => path,
@@ -52,7 +55,7 @@ async fn by_daemon(flags: &ExplainFlags, object: ObjectPath) -> Result<Value, Co
 
 /// Runs the filters in force for another node, on the objects of the cluster.
 async fn in_cluster(flags: &ExplainFlags, node: &str, object: ObjectPath) -> Result<Value, CommandError> {
-    let site = Site::connect(&flags.site, node).await?;
+    let site = Site::connect(&flags.site, node, flags.verbosity.saturating_sub(1)).await?;
     let path = match object {
         ObjectPath::Known(path) => path,
         ObjectPath::OfUnknownVersion(object) => object.path_in(&Value::Null)?,

@@ -1,5 +1,6 @@
 //! `weir.toml`: what `weir test` and `weir dev` know of the project of a filter.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -35,7 +36,13 @@ impl Project {
     /// Reads the project in a folder.
     pub(super) fn read(folder: &Path) -> Result<Self, CommandError> {
         let path = folder.join(FILE);
-        let bytes = read_now(&path, MAX).map_err(CommandError::of_file(&path))?;
+        let bytes = read_now(&path, MAX).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let reason = "there is none in this folder: create a project with `weir new`";
+                CommandError::invalid(path.display(), reason)
+            }
+            _ => CommandError::of_file(&path)(error),
+        })?;
         let text = utf8(&bytes).map_err(|reason| CommandError::invalid(path.display(), reason))?;
         let project: Self = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

@@ -40,7 +40,7 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
         let nothing = view(flags, &[])?;
         let probe = workbench.loader(nothing).inspect(&entry, &module).await;
         let probe = probe.map_err(CommandError::of_module(&path))?;
-        let cluster = Cluster::connect(&flags.kubeconfig()).await?;
+        let cluster = Cluster::connect(&flags.cluster).await?;
         let mut objects = Vec::new();
         for resource in matched(flags, &probe, &entry)? {
             objects.extend(cluster.list(&Wanted::all(resource, flags.namespace.as_deref())).await?);

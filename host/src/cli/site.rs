@@ -35,9 +35,9 @@ pub(super) struct Site {
 
 impl Site {
     /// Connects to the cluster and reads the Node.
-    pub(super) async fn connect(flags: &SiteFlags, node_name: &str) -> Result<Self, CommandError> {
-        let workbench = Workbench::of(&flags.modules, Repeated::LeftOut)?;
-        let cluster = Cluster::connect(&flags.kubeconfig_or_default()).await?;
+    pub(super) async fn connect(flags: &SiteFlags, node_name: &str, verbosity: u8) -> Result<Self, CommandError> {
+        let workbench = Workbench::open(&flags.compiled, verbosity, Repeated::LeftOut)?;
+        let cluster = Cluster::connect(&flags.cluster).await?;
         let (namespace, config_map) = flags.config_map.split_once('/').ok_or_else(|| {
             CommandError::invalid("--config-map", format!("{:?} is not NAMESPACE/NAME", flags.config_map))
         })?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::CommandError;
 use crate::cache_directory::cache_directory;
 use crate::config::Configuration;
-use crate::config::author::{EntryFlags, ModuleFlags, WorldFlags};
+use crate::config::author::{CompiledFlags, EntryFlags, ModuleFlags, WorldFlags};
 use crate::logging::{Repeated, log_for_people};
 use crate::lookups::FileView;
 use crate::unpack::unpacked;
@@ -65,8 +65,13 @@ impl Workbench {
     /// Creates the workbench of a command, and shows the log. Modules are compiled as in the daemon. The user's cache has the
     /// result: modules of Python and JavaScript take seconds.
     pub(super) fn of(flags: &ModuleFlags, repeated: Repeated) -> Result<Self, CommandError> {
-        log_for_people(flags.verbosity, repeated);
-        let Some(directory) = flags.cache_dir() else { return Ok(Self::temporary()?) };
+        Self::open(&flags.compiled, flags.verbosity, repeated)
+    }
+
+    /// The same for a command with a verbosity of its own.
+    pub(super) fn open(compiled: &CompiledFlags, verbosity: u8, repeated: Repeated) -> Result<Self, CommandError> {
+        log_for_people(verbosity, repeated);
+        let Some(directory) = compiled.cache_dir() else { return Ok(Self::temporary()?) };
         let (directory, _) = cache_directory(Some(directory.clone())).map_err(CommandError::of_file(&directory))?;
         let (engine, compiler) = Compiler::open(&directory)?;
         Ok(Self(Self::loader_of(engine, Some(compiler))))
@@ -114,6 +119,11 @@ pub(super) fn read(path: &Path) -> Result<Bytes, CommandError> {
     bytes.map_err(CommandError::of_file(path))
 }
 
+/// The name of a file in messages.
+pub(super) fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
 /// Reads standard input, to the same bound as a file.
 fn standard_input() -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -150,15 +160,15 @@ pub(super) fn some_objects(path: &Path) -> Result<Vec<Value>, CommandError> {
     if objects.is_empty() {
         if yaml_documents(&text).is_ok_and(|documents| documents.is_empty()) {
             let reason = "it has no object: give Kubernetes objects as YAML documents, JSON or a list";
-            return Err(CommandError::invalid(path.display(), reason));
+            return Err(CommandError::invalid(shown(path), reason));
         }
-        eprintln!("{}: its list has no object", path.display());
+        eprintln!("{}: its list has no object", shown(path));
     }
     Ok(objects)
 }
 
 fn objects_in(path: &Path, text: &str) -> Result<Vec<Value>, CommandError> {
-    read_objects(text).map_err(|source| CommandError::Objects { what: path.display().to_string(), source })
+    read_objects(text).map_err(|source| CommandError::Objects { what: shown(path), source })
 }
 
 /// Reads a text. `-` is standard input.
@@ -174,17 +184,20 @@ fn text_of(path: &Path) -> Result<String, CommandError> {
     } else {
         read_now(path, MAX_OBJECTS).map_err(failed)?
     };
-    let text = utf8(&bytes).map_err(|reason| CommandError::invalid(path.display(), reason))?;
+    let text = utf8(&bytes).map_err(|reason| CommandError::invalid(shown(path), reason))?;
     Ok(text.to_owned())
 }
 
 /// Parses what was read from a filters file or a ConfigMap.
 pub(super) fn configuration(path: &Path, bytes: &[u8]) -> Result<Configuration, CommandError> {
     if is_module(bytes) {
-        return Err(CommandError::invalid(path.display(), "it is a module, give a configuration"));
+        return Err(CommandError::invalid(shown(path), "it is a module, give a configuration"));
     }
-    let name = path.display().to_string();
+    let name = shown(path);
     let text = utf8(bytes).map_err(|reason| CommandError::invalid(&name, reason))?;
+    if text.trim().is_empty() {
+        return Err(CommandError::invalid(name, "it is empty: give a filters file or the manifest of a ConfigMap"));
+    }
     let configuration = Configuration::from_file(&name, text)?;
     for warning in &configuration.warnings {
         eprintln!("{name}: warning: {warning}");
@@ -202,8 +215,9 @@ pub(super) fn entry(flags: &EntryFlags, module: &Path) -> Result<FilterEntry, Co
 
 /// Returns the entry of a module that no configuration names.
 pub(super) fn entry_of(module: &Path, settings: &str) -> Result<FilterEntry, CommandError> {
-    let invalid = |reason: String| CommandError::invalid(module.display(), reason);
-    let name = FilterName::of_file(module).ok_or_else(|| {
+    let invalid = |reason: String| CommandError::invalid(shown(module), reason);
+    let file = if module == Path::new("-") { Path::new("stdin") } else { module };
+    let name = FilterName::of_file(file).ok_or_else(|| {
         invalid("its file name has no letter or digit, so that the filter has no name: rename the file".to_owned())
     })?;
     let settings = match serde_json::from_str(settings) {

@@ -2,6 +2,7 @@
 //! variable `WEIR_*`. No other file reads the environment.
 
 pub mod author;
+pub mod cluster;
 pub mod operator;
 
 use std::ffi::OsString;
@@ -98,7 +99,7 @@ pub struct CompileFlags {
 
 /// A Kubernetes API proxy whose response filters are WebAssembly components
 #[derive(Debug, Parser)]
-#[command(name = "weir", version)]
+#[command(name = "weir", version, max_term_width = 100)]
 struct CommandLine {
     #[command(subcommand)]
     command: RawCommand,

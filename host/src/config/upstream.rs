@@ -47,7 +47,7 @@ pub(super) fn from_flags(
         return None;
     }
     reject_server_flags(flags, "needs --server, but the kubeconfig names the credential", errors);
-    Some(ServerSource::Kubeconfig(path.clone()))
+    Some(ServerSource::Kubeconfig(path.clone().into()))
 }
 
 /// The credential of the pod's service account.

@@ -16,8 +16,8 @@
 //! dial                                   TCP, or a tunnel
 //! back_off, tasks, server_source         retries; background tasks; the servers and a credential, from files
 //! error                                  errors of requests
-//! clock, connectivity, delegated_credential, error_report, gunzip, kubeconfig, metrics, request, server_status,
-//! streams, unanswered_probes, user_agent, workers                    no dependencies in this crate
+//! clock, connectivity, delegated_credential, error_report, gunzip, metrics, request, server_status, streams,
+//! unanswered_probes, user_agent, workers                    no dependencies in this crate
 //! ```
 
 mod back_off;
@@ -35,7 +35,6 @@ mod error_report;
 mod exec_plugin;
 mod gunzip;
 mod h2_pool;
-mod kubeconfig;
 mod metrics;
 mod replay_body;
 mod request;

@@ -5,14 +5,14 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::{AuthInfo, KubeConfigOptions, KubeconfigError};
+use kube::config::AuthInfo;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject as _};
+use weir_kubeconfig::{self as kubeconfig, ConfigError, KubeconfigFiles};
 use weir_process::WatchedFiles;
 use weir_process::files::read_now;
 
 use crate::exec_plugin::{self, ExecPluginError};
-use crate::kubeconfig::{self, in_words};
 
 /// The largest kubeconfig, certificate bundle, key or token, in bytes.
 const MAX_FILE: usize = 4 << 20;
@@ -31,8 +31,8 @@ pub enum ServerSource {
         /// A token file, reloaded when it changes.
         token_file: Option<PathBuf>,
     },
-    /// The current context of this kubeconfig.
-    Kubeconfig(PathBuf),
+    /// The current context of a kubeconfig. The daemon has one file, and commands may merge several.
+    Kubeconfig(KubeconfigFiles),
     /// Another Weir, with the client certificate of a kubeconfig. Its tokens and plugins are never used: a peer must not get a
     /// credential that it could pass on.
     Peer {
@@ -61,18 +61,13 @@ pub struct ServerConfig {
 #[non_exhaustive]
 pub enum SourceError {
     /// The kubeconfig is not readable or not valid.
-    #[error("kubeconfig {}: {}", path.display(), in_words(reason))]
-    Kubeconfig {
-        /// The path of the file.
-        path: PathBuf,
-        /// The cause.
-        reason: Box<KubeconfigError>,
-    },
+    #[error(transparent)]
+    Kubeconfig(#[from] ConfigError),
     /// The exec plugin of a kubeconfig gives no credential.
-    #[error("the exec plugin of the kubeconfig {}", path.display())]
+    #[error("the exec plugin of the {files}")]
     ExecPlugin {
-        /// The path of the file.
-        path: PathBuf,
+        /// The files.
+        files: KubeconfigFiles,
         /// The cause.
         #[source]
         source: ExecPluginError,
@@ -117,9 +112,9 @@ impl ServerSource {
         config.default_retry = false;
         let servers = self.servers_of(&config);
         let expires = match self {
-            Self::Kubeconfig(path) => exec_plugin::resolve(&mut config.auth_info)
+            Self::Kubeconfig(used) => exec_plugin::resolve(&mut config.auth_info)
                 .await
-                .map_err(|source| SourceError::ExecPlugin { path: path.clone(), source })?,
+                .map_err(|source| SourceError::ExecPlugin { files: used.clone(), source })?,
             Self::Server { .. } | Self::Peer { .. } => None,
         };
         Ok(ServerConfig { config, servers, expires })
@@ -145,7 +140,7 @@ impl ServerSource {
     /// Reads everything into memory: kube would read files later, on threads that serve.
     async fn read(&self, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
         let (urls, authority, certificate, token) = match self {
-            Self::Kubeconfig(path) => return from_kubeconfig(path, files).await,
+            Self::Kubeconfig(used) => return from_kubeconfig(used, files).await,
             Self::Peer { url, kubeconfig, certificate_authority } => {
                 return peer(url, kubeconfig, certificate_authority.as_deref(), files).await;
             }
@@ -183,11 +178,12 @@ impl ServerConfig {
 }
 
 /// Loads the current context of a kubeconfig.
-async fn from_kubeconfig(path: &Path, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
-    let failed = |reason| SourceError::Kubeconfig { path: path.to_owned(), reason: Box::new(reason) };
-    let bytes = files.read_soon(path, MAX_FILE).await;
-    let bytes = bytes.map_err(|error| failed(KubeconfigError::ReadConfig(error, path.to_owned())))?;
-    let mut file = kubeconfig::parse(path, bytes).map_err(failed)?;
+async fn from_kubeconfig(used: &KubeconfigFiles, files: &WatchedFiles) -> Result<kube::Config, SourceError> {
+    let mut contents = Vec::new();
+    for path in used.paths() {
+        contents.push(files.read_soon(path, MAX_FILE).await);
+    }
+    let mut file = kubeconfig::merge(used, contents)?;
     if let Some(cluster) = kubeconfig::current_cluster(&mut file)
         && let (Some(path), None) = (cluster.certificate_authority.take(), &cluster.certificate_authority_data)
     {
@@ -208,7 +204,7 @@ async fn from_kubeconfig(path: &Path, files: &WatchedFiles) -> Result<kube::Conf
             user.token = Some(read_token("tokenFile", Path::new(&path), files).await?.into());
         }
     }
-    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
+    Ok(kubeconfig::client_config(used, file).await?)
 }
 
 /// Returns the configuration of a peer: the kubeconfig's client certificate, and no other credential.
@@ -218,7 +214,7 @@ async fn peer(
     certificate_authority: Option<&Path>,
     files: &WatchedFiles,
 ) -> Result<kube::Config, SourceError> {
-    let mut config = from_kubeconfig(path, files).await?;
+    let mut config = from_kubeconfig(&path.to_owned().into(), files).await?;
     config.cluster_url = url.clone();
     config.tls_server_name = None;
     config.proxy_url = None;
@@ -322,7 +318,7 @@ mod tests {
         let config = load(&server(Some(path.clone()))).await.unwrap();
         assert!(config.auth_info.token_file.is_none(), "kube would read it on threads that serve");
         assert_eq!(token_of(&config), "secret");
-        let error = load(&ServerSource::Kubeconfig(directory.path().join("none"))).await.unwrap_err();
+        let error = load(&ServerSource::Kubeconfig(directory.path().join("none").into())).await.unwrap_err();
         assert!(error.to_string().starts_with("kubeconfig "), "{error}");
     }
 
@@ -338,7 +334,7 @@ mod tests {
         std::fs::create_dir(directory.path().join("pki")).unwrap();
         let token = directory.path().join("pki/token");
         std::fs::write(&token, "one").unwrap();
-        let (source, files) = (ServerSource::Kubeconfig(path.clone()), WatchedFiles::default());
+        let (source, files) = (ServerSource::Kubeconfig(path.clone().into()), WatchedFiles::default());
         let loaded = source.load(&files).await.unwrap().config;
         assert_eq!(loaded.cluster_url.to_string(), "http://127.0.0.1:6443/");
         assert!(loaded.auth_info.token_file.is_none());

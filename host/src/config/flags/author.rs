@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::super::registry::{RegistryFlags, TrustFlags};
+use super::cluster::ClusterFlags;
 use super::json_object;
 use super::operator::OutputFormat;
 use weir_kube::GroupResource;
@@ -15,12 +16,20 @@ use weir_spec::OciReference;
 /// Flags of all commands that run modules.
 #[derive(Debug, Clone, Args)]
 pub struct ModuleFlags {
-    /// Directory of compiled modules [default: weir in $XDG_CACHE_HOME or ~/.cache]
-    #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
-    cache_dir: Option<PathBuf>,
+    /// Where compiled modules are.
+    #[command(flatten)]
+    pub compiled: CompiledFlags,
     /// Show debug lines of filters; -vv shows trace lines
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
     pub verbosity: u8,
+}
+
+/// Flags that say where compiled modules are.
+#[derive(Debug, Clone, Args)]
+pub struct CompiledFlags {
+    /// Directory of compiled modules [default: weir in $XDG_CACHE_HOME or ~/.cache]
+    #[arg(long, env = "WEIR_CACHE_DIR", value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
 }
 
 /// Flags that say what a filter sees beside its objects.
@@ -139,9 +148,9 @@ pub struct DevFlags {
 pub struct RecordFlags {
     /// Filter module [default: that of weir.toml]
     pub module: Option<PathBuf>,
-    /// Kubeconfig of the cluster [default: ~/.kube/config]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// Resources to record, as resource.group; may be repeated [default: those that the filter matches]
     #[arg(long, value_name = "RESOURCE")]
     pub resource: Vec<GroupResource>,
@@ -257,25 +266,11 @@ pub fn with_login(flags: &RegistryFlags) -> RegistryFlags {
 }
 
 /// A folder that the environment names.
-fn folder(name: &str) -> Option<PathBuf> {
+pub(super) fn folder(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-impl RecordFlags {
-    /// Returns the file that names the cluster.
-    #[must_use]
-    pub fn kubeconfig(&self) -> PathBuf {
-        kubeconfig_or_default(self.kubeconfig.as_ref())
-    }
-}
-
-/// The user's kubeconfig, unless a flag names another one.
-pub(super) fn kubeconfig_or_default(given: Option<&PathBuf>) -> PathBuf {
-    let home = || folder("HOME").unwrap_or_default().join(".kube/config");
-    given.cloned().unwrap_or_else(home)
-}
-
-impl ModuleFlags {
+impl CompiledFlags {
     /// Returns the directory of compiled modules; `None` if the user has no home.
     #[must_use]
     pub fn cache_dir(&self) -> Option<PathBuf> {

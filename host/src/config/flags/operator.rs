@@ -3,17 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::super::registry::TrustFlags;
-use super::author::{ModuleFlags, kubeconfig_or_default};
+use super::author::CompiledFlags;
+use super::cluster::ClusterFlags;
 
 /// Flags that name a cluster and its filters.
 #[derive(Debug, Clone, Args)]
 pub struct SiteFlags {
-    /// Kubeconfig of the cluster [default: ~/.kube/config]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// ConfigMap with the configuration in force
     #[arg(long, env = "WEIR_CONFIG_MAP", value_name = "NAMESPACE/NAME", default_value = "kube-system/weir-filters")]
     pub config_map: String,
@@ -29,17 +30,9 @@ pub struct SiteFlags {
     /// How registries are reached, and what is trusted.
     #[command(flatten)]
     pub trust: TrustFlags,
-    /// How modules run.
+    /// Where compiled modules are.
     #[command(flatten)]
-    pub modules: ModuleFlags,
-}
-
-impl SiteFlags {
-    /// Returns the file that names the cluster.
-    #[must_use]
-    pub fn kubeconfig_or_default(&self) -> PathBuf {
-        kubeconfig_or_default(self.kubeconfig.as_ref())
-    }
+    pub compiled: CompiledFlags,
 }
 
 /// Flags of `weir diff`.
@@ -59,6 +52,9 @@ pub struct DiffFlags {
     /// The cluster and its filters.
     #[command(flatten)]
     pub site: SiteFlags,
+    /// Show debug lines of filters; -vv shows trace lines
+    #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
+    pub verbosity: u8,
 }
 
 /// Flags of `weir explain`.
@@ -74,9 +70,9 @@ pub struct ExplainFlags {
     /// Client component whose view is explained, such as kube-proxy
     #[arg(long, value_name = "NAME")]
     pub component: String,
-    /// Show what each filter read, its digest, and which filters do not match
-    #[arg(short, long)]
-    pub verbose: bool,
+    /// Show what each filter read, its digest, and which filters do not match; -vv shows debug lines of filters, too
+    #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
+    pub verbosity: u8,
     /// Format of the output
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: OutputFormat,

@@ -106,6 +106,18 @@ fn version_help_and_completion_are_printed() {
     }
 }
 
+/// clap checks this in debug builds only.
+#[test]
+fn no_command_has_a_flag_twice() {
+    for command in definition().get_subcommands() {
+        let short = command.get_arguments().filter_map(|argument| argument.get_short().map(String::from));
+        let long = command.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned));
+        let mut seen = std::collections::BTreeSet::new();
+        let twice: Vec<_> = short.chain(long).filter(|name| !seen.insert(name.clone())).collect();
+        assert!(twice.is_empty(), "{}: {twice:?}", command.get_name());
+    }
+}
+
 #[test]
 fn one_flag_moves_all_ports() {
     let config = serve("--port-offset 100 --pod-address 169.254.2.1 --admin-port 0");
