@@ -8,16 +8,15 @@ use weir_tests::built;
 use weir_tests::client::PATIENCE;
 use weir_tests::daemon::Setup;
 use weir_tests::edge::edge;
+use weir_tests::pki::kubeconfig;
 
 /// A kubeconfig whose plugin writes a file and sleeps for an hour.
 fn hanging(server: &str, began: &str) -> String {
-    format!(
-        "{{apiVersion: v1, kind: Config, current-context: c,
-          clusters: [{{name: a, cluster: {{server: \"{server}\"}}}}],
-          users: [{{name: u, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,
-            command: sh, args: [-c, \"touch {began}; exec sleep 3600\"]}}}}}}],
-          contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}"
-    )
+    let plugin = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,
+           command: sh, args: [-c, \"touch {began}; exec sleep 3600\"]}}"
+    );
+    kubeconfig(server, "", &plugin)
 }
 
 async fn exists(path: &std::path::Path) {

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use weir_tests::built;
 use weir_tests::daemon::manifest;
+use weir_tests::pki::{self, base64};
 
 use super::edge;
 
@@ -68,7 +69,7 @@ fn the_operator_prints_its_version_and_completions() {
     let operator = |arguments: &[&str]| stdout(&run(&built::operator(), arguments, &[]));
     assert_eq!(operator(&["version"]), operator(&["--version"]));
     assert!(operator(&["version"]).starts_with("weir-operator "));
-    for (shell, words) in [("bash", "complete -F _weir-operator"), ("zsh", "#compdef weir-operator")] {
+    for (shell, words) in [("bash", "complete -F _weir__operator"), ("zsh", "#compdef weir-operator")] {
         let script = operator(&["completion", shell]);
         assert!(script.contains(words) && script.contains("remove-finalizers"), "{shell}: {script}");
     }
@@ -208,10 +209,12 @@ async fn the_files_of_kubeconfig_are_merged_as_kubectl_merges_them() {
         std::fs::write(&path, value.to_string()).unwrap();
         path.display().to_string()
     };
+    let trusted = base64(pki::shared().authority.pem());
+    let cluster = json!({"server": server.url(), "certificate-authority-data": trusted});
     let context = |name: &str, cluster: &str| json!({"name": name, "context": {"cluster": cluster, "user": "u"}});
     let list = [
         folder.path().join("missing").display().to_string(),
-        file("clusters", json!({"clusters": [{"name": "a", "cluster": {"server": server.url()}}]})),
+        file("clusters", json!({"clusters": [{"name": "a", "cluster": cluster}]})),
         file("contexts", json!({"current-context": "c", "contexts": [context("c", "a")]})),
         file(
             "others",

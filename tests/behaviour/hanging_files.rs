@@ -9,7 +9,7 @@ use weir_apiserver::{ApiServer, Recorded};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, manifest};
 use weir_tests::hanging_folder::HangingFolder;
-use weir_tests::pki::{Authority, Pair};
+use weir_tests::pki::{Authority, Pair, kubeconfig};
 use weir_tests::until;
 use weir_tests::{built, daemon};
 
@@ -367,11 +367,7 @@ async fn the_node_credential_may_hang_at_the_start() {
     let backing = tempfile::tempdir().unwrap();
     let Some(mut folder) = HangingFolder::new(backing.path()) else { return };
     let server = super::edge().await;
-    let credential = format!(
-        "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: a, cluster: {{server: \"{}\"}}}}],
-          users: [{{name: u, user: {{token: node}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}",
-        server.url()
-    );
+    let credential = kubeconfig(server.url(), "", "token: node");
     daemon::replace(&folder.join("kubelet.conf"), credential.as_bytes());
     folder.hang();
     let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");

@@ -14,6 +14,7 @@ use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::network::{expect_own_network, in_own_network};
 use weir_tests::pki::{Authority, certificate_user, kubeconfig};
 use weir_tests::plane::Plane;
+use weir_tests::rights::TOKEN;
 
 use super::edge;
 
@@ -95,7 +96,7 @@ async fn the_certificate_is_requested_from_the_cluster_and_survives_a_restart() 
     let request = hand.sign(30 * DAY).await;
     assert!(request["metadata"]["name"].as_str().unwrap().starts_with("weir-edge-a-"), "{request}");
     let made = server.requests().into_iter().find(|request| request.method == "POST").unwrap();
-    assert_eq!(made.header("authorization"), "Bearer weirs");
+    assert_eq!(made.header("authorization"), format!("Bearer {TOKEN}"));
     weir.logged("installed issued certificate on the HTTPS port").await;
     for name in [
         "169.254.20.10",
@@ -198,11 +199,7 @@ async fn the_node_credential_requests_the_certificate_if_there_is_one() {
     let server = edge().await;
     let hand = Hand { server: &server, ca: Authority::new("cluster") };
     let cache = tempfile::tempdir().unwrap();
-    let kubeconfig = format!(
-        r#"{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: a, cluster: {{server: "{}"}}}}],
-            users: [{{name: u, user: {{token: nodes}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}"#,
-        server.url()
-    );
+    let kubeconfig = kubeconfig(server.url(), "", "token: nodes");
     let weir = setup(&server, cache.path()).file("--node-kubeconfig", "node.yaml", &kubeconfig).start_ready().await;
     hand.sign(DAY).await;
     weir.logged("installed issued certificate on the HTTPS port").await;

@@ -12,7 +12,7 @@ use weir_apiserver::{ApiServer, End, Enforce};
 use weir_document::protobuf::FrameSplitter;
 use weir_tests::client::{Client, PATIENCE, Tunnel, streamed};
 use weir_tests::daemon::{Daemon, Setup};
-use weir_tests::pki::Authority;
+use weir_tests::pki::{Authority, kubeconfig};
 use weir_tests::protobuf::{self, PROTOBUF};
 
 use super::{NO_LOAD_BALANCERS, edge, service};
@@ -293,11 +293,7 @@ async fn the_request_upstream_is_a_plain_watch_with_the_credential_of_its_client
 #[tokio::test]
 async fn a_web_page_gets_no_watch_with_the_node_credential() {
     let server = edge().await;
-    let config = format!(
-        "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: a, cluster: {{server: \"{}\"}}}}],
-          users: [{{name: u, user: {{token: nodes}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}",
-        server.url()
-    );
+    let config = kubeconfig(server.url(), "", "token: nodes");
     let setup = Setup::new(server.url()).filters("filters: []").file("--node-kubeconfig", "node.yaml", &config);
     let weir = setup.start_ready().await;
     let client = weir.client("kubelet");

@@ -109,7 +109,7 @@ pub(super) enum StatusError {
     #[error("the API server's response is invalid: {0}")]
     InvalidResponse(String),
     /// 502, or 504 after a timeout: the API server's response was interrupted.
-    #[error("the API server's response is incomplete: {0}")]
+    #[error("the API server's response is incomplete: {}", error_report(.0))]
     Interrupted(#[from] AbortError),
     /// 400: the client did not send the whole body of its request.
     #[error("the body of the request is incomplete: {0}")]

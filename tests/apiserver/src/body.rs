@@ -121,7 +121,10 @@ fn compressed(
 ) -> impl Stream<Item = Result<Bytes, ResponseBodyError>> + Send + 'static {
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let steps = pieces.map(Some).chain(std::iter::once(None));
-    stream::iter(steps).scan(Some(encoder), |encoder, piece| std::future::ready(compress(encoder, piece.as_ref())))
+    let written =
+        stream::iter(steps).scan(Some(encoder), |encoder, piece| std::future::ready(compress(encoder, piece.as_ref())));
+    // Go writes no empty DATA frame, and clients close an HTTP/2 connection with many of them.
+    written.filter(|piece| std::future::ready(!matches!(piece, Ok(bytes) if bytes.is_empty())))
 }
 
 fn compress(

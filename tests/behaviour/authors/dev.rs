@@ -10,6 +10,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 use weir_tests::built;
 use weir_tests::client::PATIENCE;
+use weir_tests::pki;
+use weir_tests::rights::TOKEN;
 
 use super::super::edge;
 use super::{Desk, SERVICES};
@@ -66,8 +68,12 @@ async fn dev_builds_compares_and_serves_the_last_good_build() {
                    watch = ['.']\nmodule = 'build/services.wasm'\n";
     desk.write("weir.toml", project);
     desk.write("next/module", fs::read(built::module("nodeportisolation")).unwrap());
-    let flags = ["--object", "services.yaml", "--", "--server", server.url(), "--port", "0", "--admin-port", "0"];
-    let mut dev = Dev::start(&desk, &flags);
+    desk.write("server-ca.crt", pki::shared().authority.pem());
+    desk.write("account.token", TOKEN);
+    let server =
+        ["--server", server.url(), "--certificate-authority", "server-ca.crt", "--token-file", "account.token"];
+    let flags = ["--object", "services.yaml", "--", "--port", "0", "--admin-port", "0"];
+    let mut dev = Dev::start(&desk, &[&flags[..], &server].concat());
     let first = dev.until("waiting for changes").await;
     assert!(first.contains("3 objects: 3 unchanged, 0 edited, 0 hidden, 0 failed"), "{first}");
     assert!(first.contains("in force after"), "{first}");

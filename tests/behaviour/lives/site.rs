@@ -11,6 +11,7 @@ use weir_tests::daemon::{Setup, manifest, own_uid, replace};
 use weir_tests::edge::api_server;
 use weir_tests::link::Link;
 use weir_tests::machine::Machine;
+use weir_tests::pki::kubeconfig;
 
 use super::files::Donor;
 use super::history::{Collection, Histories, objects};
@@ -94,10 +95,7 @@ static CONFIGURATION: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// A daemon with its cache in this folder.
 pub(super) fn setup(url: &str, folder: &Path, node: &str) -> Setup {
-    let node_credential = format!(
-        "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: a, cluster: {{server: '{url}'}}}}],
-          users: [{{name: u, user: {{token: kubelet}}}}], contexts: [{{name: c, context: {{cluster: a, user: u}}}}]}}"
-    );
+    let node_credential = kubeconfig(url, "", "token: kubelet");
     Setup::new(url)
         .on_disk(&folder.join("cache"))
         .flag("--config-file", CONFIGURATION.to_str().unwrap())
