@@ -305,9 +305,9 @@ async fn without_inotify_watches_there_is_one_warning() {
     let about = |line: &&String| ["inotify", "file events", "cannot watch"].iter().any(|words| line.contains(words));
     let warnings = weir.warnings_after(0);
     let warnings: Vec<_> = warnings.iter().filter(about).collect();
-    // Its folders are those of the modules, of the configuration and of the certificate.
+    // Its folders are those of the modules, of the configuration, of the account and of the certificate.
     let once: BTreeSet<_> = warnings.iter().collect();
-    assert!((1..=3).contains(&warnings.len()) && once.len() == warnings.len(), "{warnings:#?}");
+    assert!((1..=4).contains(&warnings.len()) && once.len() == warnings.len(), "{warnings:#?}");
 }
 
 #[tokio::test]

@@ -196,11 +196,11 @@ async fn stay(server: &ApiServer, weir: &Daemon) {
     heading("The API server and Weir keep running for your own requests. Ctrl-C ends the demo.");
     println!(
         "
-    kubectl --server {direct} get services -A                      # the API server, without Weir
+    kubectl --server {direct} --certificate-authority {ca} get services -A      # the API server, without Weir
     kubectl --server {weir} get services -A                      # through Weir, as kubectl: no filter matches kubectl
     curl -s -A kube-proxy/demo {weir}{SERVICES}        # through Weir, as kube-proxy: filtered
     curl -s -A kube-proxy/demo '{weir}{SLICES}?watch=true'          # a filtered watch
-    kubectl --server {direct} -n kube-system edit configmap weir-filters      # the configuration: change it
+    kubectl --server {direct} --certificate-authority {ca} -n kube-system edit configmap weir-filters      # the configuration: change it
 
     curl -s {admin}/filters      # the active filters; the status page is {admin}/
     curl -s {admin}/caches      # what the node would live on without the API server
@@ -208,6 +208,7 @@ async fn stay(server: &ApiServer, weir: &Daemon) {
     ls {modules}      # the modules: replace one
 ",
         direct = server.url(),
+        ca = weir.path("account/ca.crt").display(),
         weir = weir.url(),
         modules = weir.modules().display(),
     );

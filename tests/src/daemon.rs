@@ -60,8 +60,10 @@ impl Setup {
         if !server.contains("https://") {
             return setup;
         }
-        let setup = setup.file("--certificate-authority", "server-ca.crt", pki::shared().authority.pem());
-        setup.file("--token-file", "account.token", TOKEN)
+        // A folder of its own, as in a pod.
+        std::fs::create_dir(setup.path("account")).unwrap();
+        let setup = setup.file("--certificate-authority", "account/ca.crt", pki::shared().authority.pem());
+        setup.file("--token-file", "account/token", TOKEN)
     }
 
     /// The same, with the server and the daemon's credential from a kubeconfig file.

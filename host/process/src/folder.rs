@@ -244,16 +244,9 @@ impl Folder {
         result
     }
 
-    /// Logs once that events are missing: several may watch a folder, such as that of a credential and its CA.
+    /// Logs once that events are missing.
     fn log_missing_events(&mut self, failure: Option<&notify::Error>) {
-        static LOGGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_logged && failure.is_none() {
-            logged.remove(&self.path);
-        }
-        if let (Some(error), false) = (failure, self.is_logged)
-            && logged.insert(self.path.clone())
-        {
+        if let (Some(error), false) = (failure, self.is_logged) {
             let path = self.path.display();
             tracing::warn!(%path, %error, "cannot watch files for changes, which are looked at every second instead");
         }
