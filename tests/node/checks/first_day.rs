@@ -6,6 +6,9 @@ use crate::images;
 use crate::kubectl::holds;
 use crate::outage::Link;
 
+/// The sections on an outage where Weir runs in a container.
+const CLOUD: [&str; 2] = ["Lose the cloud", "Get the cloud back"];
+
 pub(super) fn page(world: &World<'_>) -> Guide {
     world.page("first-day.md")
 }
@@ -16,6 +19,7 @@ pub(super) fn static_pod(world: &World<'_>) {
     for heading in ["See", "Ask why", "Turn one filter off", "Turn all filters off", "Roll a filter set back"] {
         guide.follow(heading);
     }
+    lose_the_cloud(&guide, CLOUD);
     world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys-"]);
     images::import_previous(world.machine);
     let pods = || world.admin.json(WEIR_PODS).unwrap()["items"].clone();
@@ -58,22 +62,22 @@ fn weir_is_gone(world: &World<'_>) {
 /// Follows the page on the DaemonSet that runs.
 pub(super) fn follow(world: &World<'_>) {
     let guide = page(world);
-    for heading in [
-        "See",
-        "Ask why",
-        "Turn one filter off",
-        "Turn all filters off",
-        "Roll a filter set back",
-        "Roll Weir back",
-        "Prepare to lose the cloud",
-    ] {
+    for heading in
+        ["See", "Ask why", "Turn one filter off", "Turn all filters off", "Roll a filter set back", "Roll Weir back"]
+    {
         guide.follow(heading);
     }
-    Link::Node.cut();
-    guide.follow("Lose the cloud");
-    Link::Node.mend();
-    guide.follow("Get the cloud back");
+    lose_the_cloud(&guide, CLOUD);
     world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys-"]);
+}
+
+/// Follows the sections on an outage: what prepares it, and those of this way of installing.
+pub(super) fn lose_the_cloud(guide: &Guide, [lost, back]: [&str; 2]) {
+    guide.follow("Prepare to lose the cloud");
+    Link::Node.cut();
+    guide.follow(lost);
+    Link::Node.mend();
+    guide.follow(back);
 }
 
 /// Installs the chart where nothing of Weir is left, and removes it.
@@ -83,6 +87,9 @@ pub(super) fn chart(world: &World<'_>) {
     world.approve(ACCOUNT);
     clients::point_at_weir(world);
     let page = page(world);
+    page.follow("See");
+    page.follow("Turn all filters off");
+    lose_the_cloud(&page, CLOUD);
     page.follow("The same with the chart");
     let filters = world.admin.json(&["-n", "kube-system", "get", "configmap", "weir-filters"]).unwrap();
     for name in ["servicetopology", "masterservice", "inclusterconfig", "serviceenvupdater", "forwardkubesvctraffic"] {

@@ -51,6 +51,23 @@ pub(super) fn topology(world: &World<'_>) {
     hold("all endpoints are there again", &[EDGE_B, EDGE_C], &[]);
 }
 
+/// The line of the README that answers "Why does kube-proxy not see this endpoint?", for the objects of this cluster.
+fn readmes_question() -> String {
+    let readme = std::fs::read_to_string(built::workspace().join("README.md")).unwrap();
+    let line = readme.lines().find(|line| line.starts_with("weir explain")).expect("README has the command");
+    let (modules, weir) = (built::modules(), built::weir());
+    [
+        ("weir explain", format!("{} explain", weir.display())),
+        ("web-abc -n shop", "web-others -n default".to_owned()),
+        ("--modules-dir modules", format!("--modules-dir {}", modules.display())),
+    ]
+    .into_iter()
+    .fold(line.to_owned(), |line, (words, by)| {
+        assert!(line.contains(words), "{words}: {line}");
+        line.replacen(words, &by, 1)
+    })
+}
+
 /// Asks the daemon why kube-proxy does not see an endpoint, and explains it without the daemon.
 pub(super) fn explained(world: &World<'_>) {
     let (admin, pod) = (&world.admin, world.weir_is_ready());
@@ -63,9 +80,9 @@ pub(super) fn explained(world: &World<'_>) {
     let in_pod = [&["-n", "kube-system", "exec", &pod, "--"], &question[..]].concat();
     annotate(admin, "openyurt.io/topologyKeys=openyurt.io/nodepool");
     until("the daemon explains why an endpoint is left out", || is_answer(admin.attempt(&in_pod)?));
-    let mut anywhere = Command::new(built::weir());
-    anywhere.args(&question[1..]).args(["--node", crate::NODE]).arg("--modules-dir").arg(built::modules());
-    anywhere.arg("--kubeconfig").arg(world.cloud.file("admin.kubeconfig")).env("HOME", "/mnt");
+    let mut anywhere = Command::new("sh");
+    let kubeconfig = world.cloud.file("admin.kubeconfig");
+    anywhere.args(["-euc", &readmes_question()]).env("KUBECONFIG", kubeconfig).env("HOME", "/mnt");
     let output = anywhere.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     is_answer(String::from_utf8(output.stdout).unwrap()).unwrap();

@@ -25,6 +25,8 @@ pub(super) fn follow(world: &World<'_>) {
     let (page, upgrading) = (first_day::page(world), upgrade::page(world));
     world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys=openyurt.io/nodepool"]);
     page.follow("With a unit");
+    page.follow("Turn filters off, and roll back");
+    first_day::lose_the_cloud(&page, ["Lose the cloud with a unit", "Get the cloud back with a unit"]);
     let requests = world.requests();
     upgrading.follow("Unit");
     page.follow("With a unit");
