@@ -1,13 +1,16 @@
 //! The status page in a real browser.
 
 use serde_json::{Value, json};
+use weir_apiserver::End;
 use weir_tests::browser::Browser;
 use weir_tests::built;
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant;
 use weir_tests::guests::hostile;
 use weir_tests::link::Link;
+use weir_tests::rights::Rights;
 
-use super::{NO_LOAD_BALANCERS, edge, service};
+use super::{NO_LOAD_BALANCERS, edge, only, service};
 
 /// A filter whose module fails on each object, with a text of its choice.
 const HOSTILE: &str = "<script>alert(1)</script>";
@@ -167,6 +170,58 @@ async fn a_filter_that_fails_and_filters_that_are_off_are_said_above_all_else() 
     weir.logged_after(from, "filter set activated").await;
     browser.wait(&format!("{first}.includes('all filters are off')")).await;
     look(&mut browser, &weir, "degraded", "off").await;
+}
+
+/// Waits until the first line above all says this.
+async fn first_line(browser: &mut Browser, words: &str) {
+    browser.wait(&format!("document.querySelector('.banner')?.innerText.includes('{words}')")).await;
+}
+
+#[tokio::test]
+async fn a_refused_configuration_an_open_breaker_and_a_lookup_that_fails_are_readable_on_all_screens() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    for namespace in ["team-a", "team-b"] {
+        let mut service = service("web", "ClusterIP");
+        service["metadata"]["namespace"] = json!(namespace);
+        server.store().put(service).unwrap();
+    }
+    let filters =
+        "filters:\n  - {name: bad, module: bad-handle.wasm, match: ['victim/services'], failurePolicy: Hide}\n";
+    let weir = Setup::new(server.url())
+        .filters(filters)
+        .bundled("servicetopology")
+        .module("bad-handle", &hostile("bad-handle"))
+        .start_ready()
+        .await;
+    open(&mut browser, &weir).await;
+    weir.put_filters("filters: [");
+    first_line(&mut browser, "the newest configuration is refused").await;
+    look(&mut browser, &weir, "degraded", "refused").await;
+    weir.put_filters(filters);
+    browser.wait("document.getElementById('state').textContent === 'ready'").await;
+    for _ in 0..3 {
+        weir.client("victim").get("/api/v1/services").await;
+    }
+    first_line(&mut browser, "the circuit breaker of the filter bad is open").await;
+    look(&mut browser, &weir, "degraded", "suspended").await;
+    weir.put_filters(&only("servicetopology", ""));
+    browser.wait("document.getElementById('state').textContent === 'ready'").await;
+    // The lookup's watch ends, and another one is refused.
+    grant(&server, Rights::default());
+    server.close_watches(End::Clean);
+    first_line(&mut browser, "lookups of filters fail").await;
+    look(&mut browser, &weir, "degraded", "lookups").await;
+}
+
+#[tokio::test]
+async fn a_node_without_a_filter_set_says_why_on_all_screens() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(&only("absent", "")).start().await;
+    open(&mut browser, &weir).await;
+    browser.wait("document.body.innerText.includes('absent.wasm')").await;
+    look(&mut browser, &weir, "not ready", "not-ready").await;
 }
 
 #[tokio::test]
