@@ -3,6 +3,7 @@
 
 mod approve;
 mod bindings;
+mod budget;
 mod cluster;
 mod dependency;
 mod engine;

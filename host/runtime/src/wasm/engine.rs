@@ -54,6 +54,7 @@ struct Ticker {
 
 /// Counts the engine's ticks. Each host call reads it twice, which is one atomic load each.
 #[derive(Debug, Clone)]
+#[cfg_attr(test, derive(Default))]
 pub(super) struct Clock(Arc<AtomicU64>);
 
 #[derive(Default)]

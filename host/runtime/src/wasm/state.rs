@@ -10,6 +10,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use weir_document::{Document, StringSet};
 use weir_kube::LookupSpec;
 
+use super::budget::Budget;
 use super::dependency::Epoch;
 use super::engine::Clock;
 use super::evaluate::{Scope, evaluate};
@@ -104,16 +105,6 @@ pub struct GuestState {
     pub(super) string_sets: StringSets,
 }
 
-/// The remaining time of a call in ticks. The guest is charged for each tick that ends while it runs or during a host
-/// call.
-#[derive(Debug)]
-pub(super) struct Budget {
-    clock: Clock,
-    left: u64,
-    /// The number of ticks that ended during host calls since the last charge.
-    host: u64,
-}
-
 /// String sets by number, with a bound on their memory.
 #[derive(Debug)]
 pub(super) struct StringSets {
@@ -129,7 +120,7 @@ impl GuestState {
             table: wasi::handles(),
             output,
             memory: MemoryLimit::new(memory, wasi::HANDLE_MEMORY),
-            budget: Budget { clock, left: 0, host: 0 },
+            budget: Budget::new(clock),
             phase: Phase::Configure,
             scope: Scope::new(LookupContext::new(context.clone())),
             context,
@@ -173,8 +164,7 @@ impl GuestState {
     }
 
     fn begin(&mut self, ticks: u64) {
-        self.budget.left = ticks;
-        self.budget.host = 0;
+        self.budget.begin(ticks);
         self.memory.begin();
         self.output.begin();
     }
@@ -224,9 +214,7 @@ impl GuestState {
         if let Some(explainer) = explainer {
             return explain_call(&call, object, scope, explainer);
         }
-        let began = budget.clock.ticks();
-        let observed = evaluate(&call, object, scope)?;
-        budget.host += budget.clock.ticks().wrapping_sub(began);
+        let observed = budget.host_call(|| evaluate(&call, object, scope))?;
         recorder.record(call, &observed);
         Ok(observed)
     }
@@ -252,21 +240,6 @@ fn explain_call<'a>(
         other => explainer.observe(call, other),
     }
     Ok(observed)
-}
-
-impl Budget {
-    /// Charges the guest at the end of a tick. Returns false if its time is used up.
-    pub(super) fn charge(&mut self) -> bool {
-        // Counts one tick, even if the system suspended the thread for several.
-        let ticks = std::mem::take(&mut self.host).max(1);
-        match self.left.checked_sub(ticks) {
-            Some(left) => {
-                self.left = left;
-                true
-            }
-            None => false,
-        }
-    }
 }
 
 impl WasiView for GuestState {
