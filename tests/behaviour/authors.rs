@@ -325,6 +325,8 @@ fn the_contract_is_printed_as_one_file_and_written_as_its_files() {
             assert!(declared.into_iter().all(|line| whole.contains(line)), "{:?}", file.path());
         }
     }
+    desk.write("file", "");
+    desk.weir(&["wit", "--out", "file"]).refused(1, "file: it is not a directory: give another path");
     // A module builds from the one file as from the files.
     let project = desk.path("hide-marked/weir-sdk/filters/sdk/wit");
     desk.weir(&["new", "hide-marked"]).well();

@@ -115,11 +115,10 @@ fn a_command_that_fails_prints_its_error_as_json() {
         assert_eq!((ended, printed.as_array().unwrap().len()), (code, 1), "{arguments:?}: {printed}");
         assert!(printed[0]["error"].as_str().unwrap().contains(words), "{arguments:?}: {printed}");
     }
-    // A port that nobody listens on.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    // Port 1 needs privileges and has no service, so that no other test listens there.
     for arguments in [
-        &["status", "--admin-port", &port][..],
-        &["explain", "svc/a", "--component", "c", "--admin-port", &port],
+        &["status", "--admin-port", "1"][..],
+        &["explain", "svc/a", "--component", "c", "--admin-port", "1"],
         &["explain", "svc", "--component", "c"],
         &["explain", "svc/a", "--component", "c", "--node", "n", "--kubeconfig", &missing],
     ] {
@@ -190,12 +189,24 @@ fn an_error_for_a_user_without_a_kubeconfig_says_how_to_name_one() {
     let home = home.path().to_str().unwrap();
     let explain = ["explain", "svc/a", "--component", "c", "--node", "n"];
     for (program, arguments) in [(built::weir(), &explain[..]), (built::operator(), &["remove-finalizers"])] {
-        for environment in [&[("HOME", home)][..], &[("HOME", home), ("KUBECONFIG", "")]] {
-            let output = run(&program, arguments, environment);
+        let failed = |more: &[&str], environment: &[(&str, &str)]| {
+            let output = run(&program, &[arguments, more].concat(), environment);
             let error = stderr(&output);
-            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
-            assert!(error.contains("name a kubeconfig with --kubeconfig or KUBECONFIG"), "{arguments:?}: {error}");
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}, {more:?}, {environment:?}: {error}");
+            error
+        };
+        for environment in [&[("HOME", home)][..], &[("HOME", home), ("KUBECONFIG", "")]] {
+            for more in [&[][..], &["--kubeconfig", ""]] {
+                let error = failed(more, environment);
+                assert!(error.contains("name a kubeconfig with --kubeconfig or KUBECONFIG"), "{arguments:?}: {error}");
+            }
         }
+        // The flag is one path, and a list of empty names does not mean the default.
+        let list = format!("{home}/a:{home}/b");
+        let error = failed(&["--kubeconfig", &list], &[("HOME", home), ("KUBECONFIG", "/none")]);
+        assert!(error.contains(&format!("kubeconfig {list}: No such file")), "{arguments:?}: {error}");
+        let error = failed(&[], &[("HOME", home), ("KUBECONFIG", ":")]);
+        assert!(error.contains("KUBECONFIG names no file"), "{arguments:?}: {error}");
     }
 }
 

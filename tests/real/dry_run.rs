@@ -92,8 +92,10 @@ fn assert_usable(objects: &[Value], what: &str) {
     for argument in container["args"].as_array().unwrap().iter().skip(1) {
         let (flag, value) = argument.as_str().unwrap().split_once('=').unwrap();
         assert!(help.contains(&format!("  {flag} ")), "{what}: the daemon has no flag {flag}");
-        let is_there = mounts.iter().chain(&present).any(|folder| value.starts_with(folder));
-        assert!(!value.starts_with('/') || is_there, "{what}: {argument} is in none of {mounts:?}");
+        for path in value.split(',').map(Path::new).filter(|path| path.is_absolute()) {
+            let is_there = mounts.iter().chain(&present).any(|folder| path.starts_with(folder));
+            assert!(is_there, "{what}: {} of {argument} is in none of {mounts:?}", path.display());
+        }
     }
 }
 

@@ -78,7 +78,7 @@ async fn the_commands_of_the_page_install_pools_by_labels_alone() {
     for line in expected.lines().filter(|line| *line != "…") {
         assert!(explained.contains(line), "{line} is in {explained}");
     }
-    assert!(explained.contains("node pool hangzhou (labels of the Nodes: edge-a, edge-b"), "{explained}");
+    assert!(explained.contains("node pool hangzhou (labels of the Nodes: edge-a, edge-b)"), "{explained}");
 
     let files = tempfile::tempdir().unwrap();
     let weir = deployed(&plane, files.path()).start_ready().await;

@@ -187,17 +187,33 @@ impl YurtIngressSpec {
 /// Why a name cannot be that of a pool; `None` if it can.
 #[must_use]
 pub fn invalid_pool_name(name: &str) -> Option<String> {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = |label: &str| {
-        !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    let is_valid = name.len() <= 63 && name.split('.').all(is_label);
+    let is_valid = name.len() <= 63 && is_subdomain(name);
     (!is_valid).then(|| {
         format!(
             "{name:?} is not the name of a pool: it is the name of an object and a label value, at most 63 lower case \
              letters, digits, '-' and '.'"
         )
     })
+}
+
+/// Whether the text has the characters of a DNS subdomain (RFC 1123). Its length is not checked.
+fn is_subdomain(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    text.split('.').all(|label| {
+        !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
+    })
+}
+
+/// Whether the text is a label key: `NAME` or `PREFIX/NAME`, where the prefix is a DNS subdomain.
+#[must_use]
+pub fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let is_edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    prefix.is_none_or(|prefix| prefix.len() <= 253 && is_subdomain(prefix))
+        && name.len() <= 63
+        && is_edge(name.bytes().next())
+        && is_edge(name.bytes().last())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// The schema of `metav1.Condition`.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::Future as _;
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -26,7 +27,9 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// # Errors
 /// There is none, or it is invalid.
 pub async fn config(flags: &ClusterFlags) -> Result<Config, String> {
-    let mut config = match flags.given().or_else(ClusterFlags::of_user) {
+    let of_user = || KubeconfigFiles::of_user(std::env::var_os("HOME"));
+    let default = || of_user().filter(|files| files.paths().all(Path::exists));
+    let mut config = match flags.given().or_else(default) {
         Some(files) => of_kubeconfig(&files).await.map_err(|error| report(&error))?,
         None => Config::incluster().map_err(|error| {
             let error = report(&error);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use weir_kubeconfig::KubeconfigFiles;
 
-use crate::api::invalid_pool_name;
+use crate::api::{invalid_pool_name, is_label_key};
 use crate::template::Surroundings;
 
 /// Runs an ingress controller in each chosen node pool, and keeps the pods of offline nodes from eviction.
@@ -60,6 +60,17 @@ fn namespace(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Parses the key of a label.
+fn label_key(text: &str) -> Result<String, String> {
+    match is_label_key(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "{text:?} is not the key of a label: at most 63 letters, digits, '-', '_' and '.', after the name of a domain and '/' if \
+             it has one, such as example.com/pool"
+        )),
+    }
+}
+
 /// What the objects depend on.
 #[derive(Debug, Clone, Args)]
 pub struct ObjectFlags {
@@ -73,7 +84,13 @@ pub struct ObjectFlags {
     )]
     pub namespace: String,
     /// Label of a Node that names its pool
-    #[arg(long, value_name = "LABEL", default_value = "apps.openyurt.io/nodepool", env = "WEIR_POOL_LABEL")]
+    #[arg(
+        long,
+        value_name = "LABEL",
+        default_value = "apps.openyurt.io/nodepool",
+        env = "WEIR_POOL_LABEL",
+        value_parser = label_key
+    )]
     pub pool_label: String,
     /// Where pods reach the API server through Weir, as HOST:PORT, such as 169.254.20.10:10268: templates set the environment of
     /// their pods. Without it, pods need Weir's filter masterservice
@@ -106,9 +123,9 @@ pub struct RenderFlags {
 /// Where the cluster is.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterFlags {
-    /// Kubeconfig of the cluster, or several, which are merged as kubectl merges them [default: ~/.kube/config, or else the
-    /// pod's service account]
-    #[arg(long, value_name = "FILE[:FILE…]", env = "KUBECONFIG")]
+    /// Kubeconfig of the cluster, one file [default: the files of KUBECONFIG, or else ~/.kube/config, or else the pod's
+    /// service account]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<OsString>,
 }
 
@@ -198,17 +215,10 @@ impl CompletionFlags {
 }
 
 impl ClusterFlags {
-    /// The files that the flag or the environment names. An empty variable names none, as for kubectl.
+    /// The file of the flag, or else the files of `KUBECONFIG`.
     #[must_use]
     pub fn given(&self) -> Option<KubeconfigFiles> {
-        KubeconfigFiles::of_list(self.kubeconfig.as_ref()?)
-    }
-
-    /// The kubeconfig of this user, if there is one.
-    #[must_use]
-    pub fn of_user() -> Option<KubeconfigFiles> {
-        let file = PathBuf::from(std::env::var_os("HOME")?).join(".kube/config");
-        file.exists().then(|| file.into())
+        KubeconfigFiles::given(self.kubeconfig.as_deref(), std::env::var_os("KUBECONFIG"))
     }
 }
 
@@ -268,6 +278,9 @@ mod tests {
         assert_eq!(given.api_server, Some(("169.254.20.10".into(), 10268)));
         assert_eq!(given.overrides.get("traefik.image").map(String::as_str), Some("a.b/c:1"));
         assert_eq!(surroundings(&["--pod-api-server=[::1]:1"]).unwrap().api_server, Some(("::1".into(), 1)));
+        for label in ["pool", "example.com/Pool_1.a"] {
+            assert_eq!(surroundings(&["--pool-label", label]).unwrap().pool_label, label);
+        }
         for bad in [
             "--pod-api-server=a",
             "--pod-api-server=:1",
@@ -275,6 +288,14 @@ mod tests {
             "--set=a=b",
             "--set=.b=c",
             "--set=a.b",
+            "--pool-label=",
+            "--pool-label=a b",
+            "--pool-label=/pool",
+            "--pool-label=Example.com/pool",
+            "--pool-label=example.com/",
+            "--pool-label=example.com/pool/",
+            "--pool-label=pool=a",
+            &format!("--pool-label={}", "a".repeat(64)),
         ] {
             assert!(surroundings(&[bad]).is_err(), "{bad}");
         }

@@ -237,7 +237,9 @@ impl PoolMembers {
     ) -> Rc<PoolNodes> {
         self.memo.get((fingerprint, pool.clone()), || {
             let names = names();
-            let all: Vec<&str> = names.iter().flatten().chain(local).collect();
+            // A Node that has its label is found among the others.
+            let missing = local.filter(|local| !names.iter().flatten().any(|name| name == *local));
+            let all: Vec<&str> = names.iter().flatten().chain(missing).collect();
             Rc::new(PoolNodes {
                 description: self.describe(&pool, &all),
                 names: all.iter().copied().collect(),
@@ -275,5 +277,56 @@ fn absent(resource: &str, pool: &str) -> Result<Option<Rc<PoolNodes>>, Error> {
             Err(Error::new(format!("the members of node pool {pool} are not known: {resource} cannot be read")))
         }
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use weir_document::Document;
+    use weir_filter::native::{Environment, Node, Runner};
+    use weir_filter::{Filter, Plan, Verdict};
+
+    use super::*;
+
+    static DESCRIPTION: Path = Path::new("metadata.annotations.description");
+
+    /// Writes the description of the local pool into the object.
+    struct Described(PoolMembers);
+
+    impl Filter for Described {
+        type Settings = serde::de::IgnoredAny;
+
+        fn configure(_: Self::Settings) -> Result<Self, Error> {
+            PoolMembers::configure(None, PoolSource::NodeLabels).map(Self)
+        }
+
+        fn plan(&self) -> Plan {
+            Plan::matching(["kube-proxy/services"]).with_all(self.0.lookups())
+        }
+
+        fn filter(&self, object: &mut Object<'_>) -> Result<Verdict, Error> {
+            let members = self.0.get()?;
+            object.set(&DESCRIPTION, members.map_or(String::new(), |members| members.description.clone()))?;
+            Ok(Verdict::Keep)
+        }
+    }
+
+    fn node(name: &str, pool: &str) -> Document {
+        let labels = format!(r#"{{"{POOL_LABEL}":"{pool}"}}"#);
+        let metadata = format!(r#"{{"name":"{name}","labels":{labels}}}"#);
+        Document::json(Bytes::from(format!(r#"{{"apiVersion":"v1","kind":"Node","metadata":{metadata}}}"#)))
+    }
+
+    #[test]
+    fn the_local_node_is_named_once_among_the_members() {
+        let cluster = vec![node("edge-a", "p"), node("edge-b", "p"), node("edge-c", "q")];
+        let node = Node { name: "edge-a".to_owned(), ..Node::default() };
+        let runner = Runner::<Described>::new("{}", &Environment { node, cluster }).unwrap();
+        let mut service =
+            Document::json(Bytes::from_static(br#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"}}"#));
+        assert_eq!(runner.filter(&mut service).unwrap(), Verdict::Keep);
+        let text = String::from_utf8_lossy(service.bytes());
+        assert!(text.contains("node pool p (labels of the Nodes: edge-a, edge-b)"), "{text}");
     }
 }

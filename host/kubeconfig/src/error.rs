@@ -22,6 +22,9 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
+    /// `KUBECONFIG` has only empty names.
+    #[error("KUBECONFIG names no file: set it to the path of a kubeconfig, or unset it for ~/.kube/config")]
+    NoName,
     /// No file of a list exists.
     #[error("{files}: none of these files exists")]
     NoFile {

@@ -1,11 +1,11 @@
 //! The names of the files that together are a kubeconfig.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The files that together are a kubeconfig: at least one. The first file that sets a value decides it. Clones share them.
+/// The files that together are a kubeconfig. The first file that sets a value decides it. Clones share them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeconfigFiles(Arc<[PathBuf]>);
 
@@ -16,11 +16,23 @@ impl From<PathBuf> for KubeconfigFiles {
 }
 
 impl KubeconfigFiles {
-    /// Splits the value of `KUBECONFIG`, `FILE[:FILE…]`. Empty names are ignored. `None` if there is no other.
+    /// Returns the file of `--kubeconfig`, or else the files of `KUBECONFIG`, as kubectl: the flag is one path, the variable is
+    /// a list, `FILE[:FILE…]`, whose empty names are ignored. `None` if both are unset or empty.
     #[must_use]
-    pub fn of_list(value: &OsStr) -> Option<Self> {
-        let files: Arc<[_]> = std::env::split_paths(value).filter(|file| !file.as_os_str().is_empty()).collect();
-        (!files.is_empty()).then_some(Self(files))
+    pub fn given(flag: Option<&OsStr>, variable: Option<OsString>) -> Option<Self> {
+        if let Some(file) = flag.filter(|file| !file.is_empty()) {
+            return Some(PathBuf::from(file).into());
+        }
+        let list = variable.filter(|list| !list.is_empty())?;
+        Some(Self(std::env::split_paths(&list).filter(|file| !file.as_os_str().is_empty()).collect()))
+    }
+
+    /// Returns the default, which counts if no file is [given](Self::given): `~/.kube/config`. `None` if `HOME` is unset or
+    /// empty.
+    #[must_use]
+    pub fn of_user(home: Option<OsString>) -> Option<Self> {
+        let home = home.filter(|home| !home.is_empty())?;
+        Some(PathBuf::from(home).join(".kube/config").into())
     }
 
     /// The files, in the order of the list.

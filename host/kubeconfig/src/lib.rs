@@ -1,7 +1,8 @@
-//! Kubeconfigs as kubectl reads them: one file, or the list of `KUBECONFIG`, whose files are merged.
+//! Kubeconfigs as kubectl reads them: the file of `--kubeconfig`, or the list of `KUBECONFIG`, whose files are merged, or
+//! `~/.kube/config`.
 //!
-//! Callers read the files: the daemon with deadlines, commands at once. kube parses and merges, and this crate checks the current
-//! context, because kube's errors name neither the file nor a remedy. No I/O.
+//! Callers read the environment and the files: the daemon with deadlines, commands at once. kube parses and merges, and this crate
+//! checks the current context, because kube's errors name neither the file nor a remedy. No I/O.
 
 mod error;
 mod files;
@@ -24,9 +25,9 @@ pub fn parse(path: &Path, text: Vec<u8>) -> Result<Kubeconfig, KubeconfigError> 
     let mut config = Kubeconfig::from_yaml(&text)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let resolve = |name: &mut Option<String>| {
-        if let Some(name) = name {
-            *name = folder.join(&*name).to_string_lossy().into_owned();
-        }
+        // An empty path is no path, as in client-go.
+        let path = name.take().filter(|name| !name.is_empty()).map(|name| folder.join(name));
+        *name = path.map(|path| path.to_string_lossy().into_owned());
     };
     for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
         resolve(&mut cluster.certificate_authority);
@@ -53,6 +54,9 @@ pub fn merge(
     files: &KubeconfigFiles,
     contents: impl IntoIterator<Item = io::Result<Vec<u8>>>,
 ) -> Result<Kubeconfig, ConfigError> {
+    if files.paths().next().is_none() {
+        return Err(ConfigError::NoName);
+    }
     let mut merged: Option<Kubeconfig> = None;
     for (path, content) in files.paths().zip(contents) {
         let content = match content {

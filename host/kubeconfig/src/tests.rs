@@ -3,6 +3,8 @@
 use std::error::Error as _;
 use std::ffi::OsStr;
 
+use secrecy::ExposeSecret as _;
+
 use super::*;
 
 const CONTEXTS: &str = "contexts: [{name: c, context: {cluster: a, user: u}}]\n";
@@ -10,9 +12,14 @@ const USERS: &str = "users: [{name: u, user: {token: one}}]\n";
 const CLUSTERS: &str = "clusters: [{name: a, cluster: {server: \"https://x:1\"}}]\n";
 const CURRENT: &str = "current-context: c\n";
 
+/// The files of `KUBECONFIG`.
+fn listed(list: &str) -> Option<KubeconfigFiles> {
+    KubeconfigFiles::given(None, Some(list.into()))
+}
+
 /// Loads a list of files, of which those without a text do not exist.
 async fn load(list: &str, texts: &[Option<&str>]) -> Result<kube::Config, ConfigError> {
-    let files = KubeconfigFiles::of_list(OsStr::new(list)).unwrap();
+    let files = listed(list).unwrap();
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let merged = merge(&files, texts.iter().map(|text| text.map(|text| text.as_bytes().to_vec()).ok_or_else(missing)))?;
     client_config(&files, merged).await
@@ -91,12 +98,37 @@ async fn the_first_file_that_sets_a_value_decides_it() {
     let config = load("/a::/none:/b:/c", &[Some(&first), None, Some(&second), Some(third)]).await.unwrap();
     assert_eq!(config.cluster_url.to_string(), "https://x:1/");
     // The name of the user is in both.
-    assert!(config.auth_info.token.is_some());
+    assert_eq!(config.auth_info.token.as_ref().map(|token| token.expose_secret()), Some("first"));
+}
+
+/// The flag is one path, which may have a colon. An empty value counts as unset, and a list of empty names does not.
+#[test]
+fn the_flag_precedes_the_variable_and_the_home_is_that_of_the_user() {
+    let chosen = |flag: Option<&str>, variable: Option<&str>| {
+        let files = KubeconfigFiles::given(flag.map(OsStr::new), variable.map(Into::into));
+        files.map(|files| files.paths().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "))
+    };
+    for (flag, variable, files) in [
+        (None, None, None),
+        (Some(""), Some(""), None),
+        (Some("/a"), Some("/b"), Some("/a")),
+        (Some("/a:/b"), None, Some("/a:/b")),
+        (Some(""), Some("/a:/b"), Some("/a /b")),
+        (None, Some(":/a::/b:"), Some("/a /b")),
+        (None, Some(":"), Some("")),
+    ] {
+        assert_eq!(chosen(flag, variable).as_deref(), files, "{flag:?}, {variable:?}");
+    }
+    assert_eq!(KubeconfigFiles::of_user(None), None);
+    assert_eq!(KubeconfigFiles::of_user(Some("".into())), None);
+    let user = KubeconfigFiles::of_user(Some("/home/a".into())).unwrap();
+    assert_eq!(user.to_string(), "kubeconfig /home/a/.kube/config");
 }
 
 #[tokio::test]
 async fn errors_of_a_list_name_its_files() {
-    assert_eq!(KubeconfigFiles::of_list(OsStr::new(":")), None);
+    let nothing = fault(":", &[]).await.unwrap();
+    assert!(nothing.starts_with("KUBECONFIG names no file: "), "{nothing}");
     let none = fault("/a:/b", &[None, None]).await;
     assert_eq!(none.as_deref(), Some("kubeconfigs /a, /b: none of these files exists"));
     let invalid = fault("/a:/b", &[Some(CLUSTERS), Some("clusters: 7")]).await.unwrap();
@@ -109,14 +141,30 @@ async fn errors_of_a_list_name_its_files() {
     assert_eq!(unset.as_deref(), Some(expected));
 }
 
-/// Paths are those of the file that names them.
+/// A path is relative to the folder of the file that has it.
 #[test]
 fn paths_are_relative_to_their_file() {
-    let files = KubeconfigFiles::of_list(OsStr::new("/one/a:/two/b")).unwrap();
-    let user = "users: [{name: u, user: {tokenFile: token, exec: {command: bin/login}}}]\n";
-    let first = [CONTEXTS, CLUSTERS, CURRENT].concat();
-    let mut merged = merge(&files, [first, user.to_owned()].map(|text| Ok(text.into_bytes()))).unwrap();
+    let cluster = "clusters: [{name: a, cluster: {server: \"https://x:1\", certificate-authority: ca.crt}}]\n";
+    let files = "client-certificate: pki/a.crt, client-key: /pki/a.key, tokenFile: token";
+    let user = format!("users: [{{name: u, user: {{{files}, exec: {{command: bin/login}}}}}}]\n");
+    let first = [CONTEXTS, cluster, CURRENT].concat();
+    let mut merged = merge(&listed("/one/a:/two/b").unwrap(), [first, user].map(|text| Ok(text.into_bytes()))).unwrap();
+    assert_eq!(current_cluster(&mut merged).unwrap().certificate_authority.as_deref(), Some("/one/ca.crt"));
     let user = current_user(&mut merged).unwrap();
+    assert_eq!(user.client_certificate.as_deref(), Some("/two/pki/a.crt"));
+    assert_eq!(user.client_key.as_deref(), Some("/pki/a.key"));
     assert_eq!(user.token_file.as_deref(), Some("/two/token"));
     assert_eq!(user.exec.as_ref().unwrap().command.as_deref(), Some("/two/bin/login"));
+}
+
+#[test]
+fn an_empty_path_is_no_path() {
+    let cluster = "clusters: [{name: a, cluster: {server: \"https://x:1\", certificate-authority: ''}}]\n";
+    let user = "users: [{name: u, user: {client-certificate: '', client-key: '', tokenFile: '', token: one}}]\n";
+    let text = [CONTEXTS, cluster, user, CURRENT].concat();
+    let mut merged = merge(&listed("/one/a").unwrap(), [Ok(text.into_bytes())]).unwrap();
+    assert_eq!(current_cluster(&mut merged).unwrap().certificate_authority, None);
+    let user = current_user(&mut merged).unwrap();
+    let paths = [&user.client_certificate, &user.client_key, &user.token_file];
+    assert_eq!(paths, [&None; 3]);
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::CommandError;
 use crate::config::cluster::ClusterFlags;
 use weir_kube::GroupResource;
-use weir_kubeconfig::ConfigError;
+use weir_kubeconfig::{ConfigError, KubeconfigFiles};
 use weir_process::WatchedFiles;
 use weir_runtime::RawLookup;
 use weir_upstream::{ServerSource, SourceError, error_report};
@@ -66,14 +66,15 @@ impl<'a> Wanted<'a> {
 impl Cluster {
     /// Connects as the user of a kubeconfig.
     pub(super) async fn connect(flags: &ClusterFlags) -> Result<Self, CommandError> {
+        let name_one = "name a kubeconfig with --kubeconfig or KUBECONFIG";
         let given = flags.given();
-        let files = given.clone().unwrap_or_else(ClusterFlags::of_user);
+        let files = given.clone().or_else(|| KubeconfigFiles::of_user(std::env::var_os("HOME")));
+        let files = files.ok_or_else(|| CommandError::invalid("HOME", format!("it is not set: {name_one}")))?;
         let loaded = match ServerSource::Kubeconfig(files.clone()).load(&WatchedFiles::default()).await {
             Err(SourceError::Kubeconfig(ConfigError::Unreadable { path, source }))
                 if given.is_none() && source.kind() == ErrorKind::NotFound =>
             {
-                let reason = "it does not exist: name a kubeconfig with --kubeconfig or KUBECONFIG";
-                return Err(CommandError::invalid(path.display(), reason));
+                return Err(CommandError::invalid(path.display(), format!("it does not exist: {name_one}")));
             }
             loaded => loaded?,
         };

@@ -1,5 +1,6 @@
 //! Why a command ended without a result.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -92,6 +93,16 @@ impl CommandError {
     /// Names the file of an error.
     pub(super) fn of_file(path: &Path) -> impl Fn(std::io::Error) -> Self {
         move |source| Self::File { path: path.to_owned(), source }
+    }
+
+    /// Names the directory that a command cannot create.
+    pub(super) fn of_directory(path: &Path) -> impl Fn(std::io::Error) -> Self {
+        move |source| match source.kind() {
+            ErrorKind::AlreadyExists => {
+                Self::invalid(path.display(), "it is not a directory: give another path, or remove it")
+            }
+            _ => Self::of_file(path)(source),
+        }
     }
 
     /// Names the module of an error.

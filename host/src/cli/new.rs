@@ -72,7 +72,7 @@ fn unpacked(packed: &[u8]) -> Result<Vec<u8>, CommandError> {
 
 fn write(path: &Path, content: &[u8]) -> Result<(), CommandError> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(CommandError::of_file(folder))?;
+        std::fs::create_dir_all(folder).map_err(CommandError::of_directory(folder))?;
     }
     std::fs::write(path, content).map_err(CommandError::of_file(path))
 }

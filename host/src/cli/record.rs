@@ -126,7 +126,7 @@ fn list(objects: &[Value]) -> Value {
 fn write(folder: &Path, name: &str, content: &Value) -> Result<(), CommandError> {
     let path = folder.join(name);
     let folder = path.parent().unwrap_or(folder);
-    std::fs::create_dir_all(folder).map_err(CommandError::of_file(folder))?;
+    std::fs::create_dir_all(folder).map_err(CommandError::of_directory(folder))?;
     let mut text = serde_json::to_string_pretty(content).map_err(|error| CommandError::System(error.into()))?;
     text.push('\n');
     std::fs::write(&path, text).map_err(CommandError::of_file(&path))

@@ -32,7 +32,7 @@ pub fn wit(flags: &WitFlags) -> Result<(), CommandError> {
 
 /// Writes the files into a directory, which it creates.
 pub(super) fn write_to(directory: &Path) -> Result<(), CommandError> {
-    std::fs::create_dir_all(directory).map_err(CommandError::of_file(directory))?;
+    std::fs::create_dir_all(directory).map_err(CommandError::of_directory(directory))?;
     for (name, text) in FILES.iter().chain(&[("README.md", README)]) {
         let path = directory.join(name);
         std::fs::write(&path, text).map_err(CommandError::of_file(&path))?;

@@ -266,7 +266,7 @@ pub fn with_login(flags: &RegistryFlags) -> RegistryFlags {
 }
 
 /// A folder that the environment names.
-pub(super) fn folder(name: &str) -> Option<PathBuf> {
+fn folder(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 

@@ -5,26 +5,18 @@ use std::ffi::OsString;
 use clap::Args;
 use weir_kubeconfig::KubeconfigFiles;
 
-use super::author::folder;
-
 /// Flags that say where a cluster is.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterFlags {
-    /// Kubeconfig of the cluster, or several, which are merged as kubectl merges them [default: ~/.kube/config]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE[:FILE…]")]
+    /// Kubeconfig of the cluster, one file [default: the files of KUBECONFIG, or else ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<OsString>,
 }
 
 impl ClusterFlags {
-    /// Returns the files that the flag or the environment names. An empty variable names none, as for kubectl.
+    /// Returns the file of the flag, or else the files of `KUBECONFIG`.
     #[must_use]
     pub fn given(&self) -> Option<KubeconfigFiles> {
-        KubeconfigFiles::of_list(self.kubeconfig.as_ref()?)
-    }
-
-    /// Returns the kubeconfig of this user.
-    #[must_use]
-    pub fn of_user() -> KubeconfigFiles {
-        folder("HOME").unwrap_or_default().join(".kube/config").into()
+        KubeconfigFiles::given(self.kubeconfig.as_deref(), std::env::var_os("KUBECONFIG"))
     }
 }

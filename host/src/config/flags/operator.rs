@@ -70,7 +70,8 @@ pub struct ExplainFlags {
     /// Client component whose view is explained, such as kube-proxy
     #[arg(long, value_name = "NAME")]
     pub component: String,
-    /// Show what each filter read, its digest, and which filters do not match; -vv shows debug lines of filters, too
+    /// Show what each filter read, its digest, and which filters do not match; with --node, -vv shows debug lines of
+    /// filters, too
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
     pub verbosity: u8,
     /// Format of the output
