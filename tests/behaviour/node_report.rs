@@ -89,7 +89,8 @@ async fn refused_configurations_and_open_breakers_are_events_and_a_condition_of_
     let both = condition(&mut nodes, "Refused").await;
     let message = both["message"].as_str().unwrap();
     assert_eq!(both["status"], "False", "{both}");
-    assert!(message.starts_with("refused (") && message.contains("), filter-suspended (bad); see"), "{message}");
+    assert!(message.starts_with("refused (") && message.contains("), filter-suspended (bad)"), "{message}");
+    assert!(message.ends_with("; see weir status on the node"), "{message}");
     assert_ne!(both["lastTransitionTime"], active["lastTransitionTime"], "{both}");
 
     let node = server.store().get("v1", "Node", "", "edge-a").unwrap();
