@@ -86,7 +86,10 @@ impl NodeReport {
         loop {
             let event = self.next().await;
             if self.upstream.is_failing() {
-                self.condition.as_mut().map(ConditionWriter::pause);
+                // One request without a response is no outage: a pending change keeps its time.
+                if self.upstream.offline_since().is_some() {
+                    self.condition.as_mut().map(ConditionWriter::pause);
+                }
                 continue;
             }
             if let Some(event) = event {

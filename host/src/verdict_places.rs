@@ -25,7 +25,7 @@ const fn shown(
     Shown { fault, verdict, notice, condition }
 }
 
-const PLACES: [Shown; 11] = [
+const PLACES: [Shown; 12] = [
     shown(
         "nothing",
         "ready",
@@ -64,7 +64,7 @@ const PLACES: [Shown; 11] = [
         "refused",
         "degraded",
         Some("refused"),
-        Some(("Refused", "refused (ConfigMap a/b: filter pools: no such module); see weir status on the node")),
+        Some(("Refused", "refused (ConfigMap a/b, filter pools); see weir status on the node")),
     ),
     shown(
         "suspended",
@@ -73,10 +73,22 @@ const PLACES: [Shown; 11] = [
         Some(("FilterSuspended", "filter-suspended (pools); see weir status on the node")),
     ),
     shown(
-        "not ready",
+        "loading",
         "not-ready",
         None,
-        Some(("NotReady", "requests that a filter may match get 503: filters are loading: a")),
+        Some((
+            "NotReady",
+            "requests that a filter may match get 503: filters are loading (a); see weir status on the node",
+        )),
+    ),
+    shown(
+        "none valid",
+        "not-ready",
+        None,
+        Some((
+            "NotReady",
+            "requests that a filter may match get 503: the configuration is refused (ConfigMap a/b, filter pools); see weir status on the node",
+        )),
     ),
 ];
 
@@ -90,13 +102,13 @@ async fn every_place_shows_the_same_verdict() {
         assert_eq!(first_line(&verdict.to_json()), (format!("Verdict:  {word}"), is_well), "{fault}: weir status");
 
         let lines = verdict.to_lines();
-        assert!(lines.starts_with(&format!("verdict: {word}\n")), "{fault}: {lines}");
+        assert!(lines.starts_with(&format!("health: {word}\n")), "{fault}: {lines}");
         let named: Vec<_> = lines.lines().filter_map(|line| line.strip_prefix("[!] ")?.split(':').next()).collect();
         assert_eq!(named.first().copied(), notice, "{fault}: {lines}");
 
         let text = metrics(&verdict);
         for state in ["ready", "degraded", "offline", "not-ready"] {
-            let line = format!("weir_verdict{{state=\"{state}\"}} {}\n", u8::from(state == word));
+            let line = format!("weir_node_health{{state=\"{state}\"}} {}\n", u8::from(state == word));
             assert!(text.contains(&line), "{fault}: {line} in {text}");
         }
         for notice in named {
@@ -113,10 +125,17 @@ async fn every_place_shows_the_same_verdict() {
 /// Its message does not change with each filter that fails, too, and has no number that changes.
 #[test]
 fn the_message_of_the_condition_is_sorted_and_bounded() {
-    let message = |filters| FilterCondition::of(&Verdict::sample_of_failing(filters)).unwrap().message;
-    assert_eq!(message(2), "filter-failing (f00, f01), disk; see weir status on the node");
+    fn message(filters: usize, name: &str) -> String {
+        FilterCondition::of(&Verdict::sample_of_failing(filters, name)).unwrap().message
+    }
+    assert_eq!(message(2, "f"), "filter-failing (f00, f01), disk; see weir status on the node");
     let bounded = "filter-failing (f00, f01, f02, f03, f04, f05, f06, f07, …), disk; see weir status on the node";
-    assert_eq!((message(9).as_str(), message(90).as_str()), (bounded, bounded));
+    assert_eq!((message(9, "f").as_str(), message(90, "f").as_str()), (bounded, bounded));
+    // Long names leave room for the other faults and the hint.
+    for length in [50, 150, 300] {
+        let message = message(90, &"f".repeat(length));
+        assert!(message.ends_with("…), disk; see weir status on the node") && message.len() <= 1024, "{message}");
+    }
 }
 
 fn metrics(verdict: &Verdict) -> String {

@@ -55,6 +55,9 @@ async fn an_object_whose_filter_returns_errors_is_set_aside_and_named() {
     let filter = weir.filter("bad").await;
     assert_eq!(filter["setAside"]["count"], 1, "{filter}");
     assert_eq!(filter["setAside"]["objects"][0]["object"], "Service default/web", "{filter}");
+    let text = weir.admin().get("/readyz?verbose").await.text();
+    let notice = "[!] filter-failing: the filter bad fails again and again on 1 objects, first Service default/web";
+    assert!(text.starts_with("health: degraded\n") && text.contains(notice), "{text}");
     // Another object of the same namespace is still filtered: its own error, not that of the first.
     let other = client.get("/api/v1/namespaces/default/services/kubernetes").await;
     assert!(other.status == 500 && !other.text().contains("set aside"), "{}", other.text());
@@ -74,5 +77,5 @@ async fn a_filter_that_fails_once_on_each_of_many_objects_is_in_the_verdict() {
     assert_eq!(filter["setAside"]["count"], 0, "{filter}");
     let text = weir.admin().get("/readyz?verbose").await.text();
     let notice = "[!] filter-failing: the filter bad failed on more than 1% of its objects within five minutes";
-    assert!(text.starts_with("verdict: degraded\n") && text.contains(notice), "{text}");
+    assert!(text.starts_with("health: degraded\n") && text.contains(notice), "{text}");
 }

@@ -23,13 +23,13 @@ async fn printed(weir: &Daemon, code: i32, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `/readyz?verbose` and the metric have this verdict.
-async fn shows_verdict(weir: &Daemon, verdict: &str) {
+/// `/readyz?verbose` and the metric show this health.
+async fn shows_health(weir: &Daemon, health: &str) {
     let text = weir.admin().get("/readyz?verbose").await.text();
-    assert!(text.starts_with(&format!("verdict: {verdict}\n")), "{text}");
+    assert!(text.starts_with(&format!("health: {health}\n")), "{text}");
     for state in ["ready", "degraded", "offline", "not-ready"] {
-        let value = weir.metric(&format!("weir_verdict{{state=\"{state}\"}}")).await;
-        assert_eq!(value, f64::from(u8::from(state == verdict)), "{state}");
+        let value = weir.metric(&format!("weir_node_health{{state=\"{state}\"}}")).await;
+        assert_eq!(value, f64::from(u8::from(state == health)), "{state}");
     }
 }
 
@@ -40,7 +40,7 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     let weir = setup.start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
     assert!(printed(&weir, 0, &[]).await.starts_with("Verdict:  ready\n"));
-    shows_verdict(&weir, "ready").await;
+    shows_health(&weir, "ready").await;
     let from = weir.log_length();
     weir.put_filters("filters: [{name: a, module: '\u{1b}[31m.wasm'}]");
     weir.logged_after(from, "configuration refused").await;
@@ -79,12 +79,12 @@ async fn an_outage_and_the_kill_switch_are_no_exit_code_0() {
         text.starts_with("Verdict:  degraded\n") && text.contains("Notice:   filters-off: all filters are off"),
         "{text}"
     );
-    shows_verdict(&weir, "degraded").await;
+    shows_health(&weir, "degraded").await;
     link.down().await;
     weir.logged("the API server is down").await;
     let text = printed(&weir, 2, &[]).await;
     assert!(text.starts_with("Verdict:  offline\n"), "{text}");
-    shows_verdict(&weir, "offline").await;
+    shows_health(&weir, "offline").await;
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ async fn kubectl_describe_node_shows_a_refused_configuration() {
         loop {
             let text = kubectl.admin(&["describe", "node", "edge-b"]).await;
             let line = |parts: &[&str]| text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
-            if line(&["WeirFiltersReady", "False", "Refused", "none.wasm"])
+            if line(&["WeirFiltersReady", "False", "Refused", "filter broken"])
                 && line(&["Warning", "ConfigurationRefused", "weir.dev/weir", "The last valid filter set stays active"])
             {
                 return;
@@ -35,7 +35,7 @@ async fn kubectl_describe_node_shows_a_refused_configuration() {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     };
-    // The condition is written once it has lasted for 30 seconds.
+    // A fault is written once it has lasted for 30 seconds, and so is the end of a refusal.
     let settled = std::time::Duration::from_secs(30);
     if tokio::time::timeout(settled + PATIENCE, shown).await.is_err() {
         panic!("{}\n{}", kubectl.admin(&["describe", "node", "edge-b"]).await, weir.log_text());

@@ -51,8 +51,8 @@ impl AdminMetrics {
             &self.degraded_reflectors,
         );
         registry.register(
-            "weir_verdict",
-            "1 for the verdict about this node, as in weir status: ready, degraded, offline or not-ready; 0 for the others",
+            "weir_node_health",
+            "1 for the health of this node, as in weir status: ready, degraded, offline or not-ready; 0 for the others",
             self.verdict.clone(),
         );
         registry.register(

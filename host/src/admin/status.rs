@@ -2,6 +2,7 @@
 //! The reloader writes it, the admin port reads it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -54,7 +55,57 @@ pub struct ReloadError {
     pub reason: String,
 }
 
+/// Why no filter set is active.
+#[derive(Debug)]
+pub(crate) enum Missing {
+    /// The configuration has not been read yet.
+    Configuration,
+    /// These filters are loading.
+    Filters(Vec<String>),
+    /// No configuration was valid; this is the last refusal.
+    Valid(ReloadResult),
+}
+
+impl Missing {
+    /// In a few words, which stay the same while it is so.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Configuration => "the configuration has not been read yet",
+            Self::Filters(_) => "filters are loading",
+            Self::Valid(_) => "the configuration is refused",
+        }
+    }
+
+    /// What it is about, without reasons: those may differ at each attempt.
+    pub(crate) fn subjects(&self) -> Vec<String> {
+        match self {
+            Self::Configuration => Vec::new(),
+            Self::Filters(names) => names.clone(),
+            Self::Valid(result) => result.subjects(),
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration => f.write_str(self.name()),
+            Self::Filters(names) => write!(f, "{}: {}", self.name(), names.join(", ")),
+            Self::Valid(result) => {
+                let reasons: Vec<_> = result.errors.iter().map(ReloadError::to_string).collect();
+                write!(f, "{} was refused: {}", result.source, reasons.join("; "))
+            }
+        }
+    }
+}
+
 impl ReloadResult {
+    /// The source, and the filters that were refused: what a refusal is about, without its reasons.
+    pub(super) fn subjects(&self) -> Vec<String> {
+        let filters = self.errors.iter().filter_map(|error| Some(format!("filter {}", error.filter.as_ref()?)));
+        std::iter::once(self.source.clone()).chain(filters).collect()
+    }
+
     /// The name of the source.
     #[must_use]
     pub fn source(&self) -> &str {
@@ -170,20 +221,19 @@ impl FilterStatus {
     /// # Errors
     /// A message with the reason.
     pub fn ready(&self) -> Result<(), String> {
+        self.missing().map_or(Ok(()), |missing| Err(missing.to_string()))
+    }
+
+    /// Why no filter set is active; `None` if one is.
+    pub(super) fn missing(&self) -> Option<Missing> {
         let state = self.lock();
         if state.live.is_some() {
-            return Ok(());
+            return None;
         }
-        Err(match &state.last {
-            None if state.loading.is_empty() => "the configuration has not been read yet".to_owned(),
-            None => {
-                let names: Vec<_> = state.loading.keys().map(String::as_str).collect();
-                format!("filters are loading: {}", names.join(", "))
-            }
-            Some(result) => {
-                let reasons: Vec<_> = result.errors.iter().map(ReloadError::to_string).collect();
-                format!("{} was refused: {}", result.source, reasons.join("; "))
-            }
+        Some(match &state.last {
+            None if state.loading.is_empty() => Missing::Configuration,
+            None => Missing::Filters(state.loading.keys().cloned().collect()),
+            Some(result) => Missing::Valid(result.clone()),
         })
     }
 

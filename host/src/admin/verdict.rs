@@ -1,5 +1,5 @@
 //! Whether this node is well: the one place that decides it, for the status page, `weir status` and its exit code, `/status`,
-//! `/readyz?verbose`, the metrics `weir_verdict` and `weir_notices`, and the condition of the Node.
+//! `/readyz?verbose`, the metrics `weir_node_health` and `weir_notices`, and the condition of the Node.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use weir_store::{ReflectorStatus, Reflectors};
 
 use super::Caches;
 use super::notices::{Notice, Notices};
-use super::status::{FilterStatus, ReloadError};
+use super::status::{FilterStatus, Missing, ReloadError};
 use crate::node_facts::SWITCH;
 
 /// The longest reason of a notice.
@@ -63,7 +63,7 @@ pub(crate) enum NodeHealth {
 #[derive(Debug)]
 pub(crate) struct NotReady {
     /// What is missing: filters that are loading, or the configuration.
-    pub(crate) missing: String,
+    pub(crate) missing: Missing,
     /// The errors of lookups: a filter is loaded once its lookups have synced.
     pub(crate) errors: Vec<String>,
 }
@@ -94,7 +94,7 @@ impl Verdict {
             found.extend(lookups(&reflectors, notices));
         }
         found.extend(notices.present());
-        let not_ready = status.ready().err().map(|missing| {
+        let not_ready = status.missing().map(|missing| {
             let errors = reflectors.iter().filter_map(|reflector| Some(reflector.state.error.as_ref()?.to_string()));
             NotReady { missing, errors: errors.collect() }
         });
@@ -125,14 +125,14 @@ impl Verdict {
     /// The answer of `/readyz?verbose` if there is a filter set.
     pub(crate) fn to_lines(&self) -> String {
         let lines = self.notices.iter().map(|notice| format!("[!] {}: {}\n", notice.name, notice.text));
-        let first = format!("verdict: {}\n", self.state.label());
+        let first = format!("health: {}\n", self.state.label());
         std::iter::once(first).chain(lines).chain(["ok\n".to_owned()]).collect()
     }
 }
 
 impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.missing)?;
+        write!(f, "{}", self.missing)?;
         self.errors.iter().try_for_each(|error| write!(f, "; {error}"))
     }
 }
@@ -173,7 +173,7 @@ fn refused(status: &FilterStatus) -> Option<Notice> {
     let text = format!(
         "the newest configuration is refused, the last good filter set stays in force, correct what is named: {reasons}"
     );
-    Some(Notice::new("refused", text).about([format!("{}: {reasons}", one_line(last.source(), REASON))]))
+    Some(Notice::new("refused", text).about(last.subjects()))
 }
 
 fn suspension(filter: &Filter) -> Option<Notice> {

@@ -1,15 +1,25 @@
 //! The condition `WeirFiltersReady` of the Node, as the verdict of [`crate::admin`] gives it: True while nothing is wrong.
 //!
 //! Each write of a Node goes to all clients that watch Nodes, so the condition has nothing that changes while the fault stays
-//! the same: no numbers and no last errors, but the names of faults, and of the filters and lookups that they are about.
+//! the same: no numbers and no errors, but the names of faults, and of the filters and lookups that they are about. Its
+//! message has at most [`MAX_NOTE`] bytes.
 
 use std::collections::BTreeSet;
 
-use super::event_log::note_of;
+use weir_process::one_line;
+
+use super::event_log::{MAX_NOTE, note_of};
+use crate::admin::status::Missing;
 use crate::admin::{NodeHealth, Verdict};
 
 /// The most filters, lookups or resources that a fault names.
 const MAX_SUBJECTS: usize = 8;
+/// The longest name of one of them, in bytes: a source may be a long path.
+const MAX_SUBJECT: usize = 100;
+/// Where the reasons are.
+const HINT: &str = "see weir status on the node";
+/// The reason while the newest configuration is refused.
+const REFUSED: &str = "Refused";
 
 /// The state that the condition shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +36,11 @@ impl FilterCondition {
         let (status, reason, message) = match (verdict.state, &verdict.not_ready) {
             (NodeHealth::Offline, _) => return None,
             (NodeHealth::NotReady, reason) => {
-                let missing = reason.as_ref().map(|reason| reason.missing.as_str()).unwrap_or_default();
-                ("False", "NotReady".to_owned(), format!("requests that a filter may match get 503: {missing}"))
+                let missing = reason.as_ref().map(|reason| &reason.missing);
+                let subjects = missing.map(Missing::subjects).unwrap_or_default();
+                let subjects = subjects.iter().map(String::as_str).collect();
+                let missing: Vec<_> = missing.map(|missing| (missing.name(), subjects)).into_iter().collect();
+                ("False", "NotReady".to_owned(), message("requests that a filter may match get 503: ", &missing))
             }
             (NodeHealth::Ready, _) => (
                 "True",
@@ -37,12 +50,25 @@ impl FilterCondition {
             (NodeHealth::Degraded, _) => {
                 let faults = faults(verdict);
                 let worst = faults.first().map(|(name, _)| camel_case(name)).unwrap_or_default();
-                let named: Vec<_> = faults.iter().map(|(name, subjects)| fault(name, subjects)).collect();
-                ("False", worst, format!("{}; see weir status on the node", named.join(", ")))
+                ("False", worst, message("", &faults))
             }
         };
         Some(Self { status: status.to_owned(), reason, message: note_of(&message) })
     }
+
+    /// Whether the newest configuration is refused.
+    pub(super) fn is_refused(&self) -> bool {
+        self.reason == REFUSED
+    }
+}
+
+/// What is wrong, with as many subjects of each fault as there is room for: no fault and no hint is lost.
+fn message(start: &str, faults: &[(&str, BTreeSet<&str>)]) -> String {
+    let with = |most: usize| {
+        let named: Vec<_> = faults.iter().map(|(name, subjects)| fault(name, subjects, most)).collect();
+        format!("{start}{}; {HINT}", named.join(", "))
+    };
+    (1..=MAX_SUBJECTS).rev().map(with).find(|message| message.len() <= MAX_NOTE).unwrap_or_else(|| with(0))
 }
 
 /// Each fault once, the worst first, with all that it is about.
@@ -58,13 +84,14 @@ fn faults(verdict: &Verdict) -> Vec<(&'static str, BTreeSet<&str>)> {
     faults
 }
 
-fn fault(name: &str, subjects: &BTreeSet<&str>) -> String {
+/// A fault, with so many of its subjects at most.
+fn fault(name: &str, subjects: &BTreeSet<&str>, most: usize) -> String {
     if subjects.is_empty() {
         return name.to_owned();
     }
-    let named: Vec<_> = subjects.iter().copied().take(MAX_SUBJECTS).collect();
-    let more = if subjects.len() > MAX_SUBJECTS { ", …" } else { "" };
-    format!("{name} ({}{more})", named.join(", "))
+    let named = subjects.iter().take(most).map(|subject| one_line(subject, MAX_SUBJECT));
+    let more = (subjects.len() > most).then(|| "…".to_owned());
+    format!("{name} ({})", named.chain(more).collect::<Vec<_>>().join(", "))
 }
 
 /// `failing-lookups` as `FailingLookups`, the form of reasons.

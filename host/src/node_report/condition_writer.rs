@@ -1,7 +1,8 @@
 //! Writes the condition `WeirFiltersReady` of the Node: [`FilterCondition`] says what it is, [`ConditionSchedule`] when.
 //!
 //! It looks at the verdict about every [`LOOK`], and reads nothing but memory for that. It reads the Node once, and again after a
-//! write that failed. A restarted daemon that finds its condition on the Node writes nothing.
+//! write that failed. A restarted daemon that finds its condition on the Node writes nothing. Reads and writes that fail have a
+//! back-off and a line of the log each: a Node that can be read may still not be written.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const TYPE: &str = "WeirFiltersReady";
 /// It looks at the verdict after a random time from half of this to all of it: one change may concern thousands of nodes, whose
 /// daemons must not write at once.
 const LOOK: Duration = Duration::from_secs(10);
-/// The pauses after failed writes.
+/// The pauses after failed reads or writes.
 const RETRY: Duration = Duration::from_secs(15);
 const MAX_RETRY: Duration = Duration::from_secs(900);
 
@@ -36,9 +37,33 @@ pub(super) struct ConditionWriter {
     transition: Option<Time>,
     /// When it looks next.
     look: Instant,
+    reads: Attempts,
+    writes: Attempts,
+}
+
+/// Requests of one kind that fail in a row.
+struct Attempts {
     back_off: BackOff,
-    /// Whether the log says that it cannot be written.
+    /// Whether the log says that they fail.
     is_logged: bool,
+}
+
+impl Attempts {
+    fn new() -> Self {
+        Self { back_off: BackOff::new(RETRY, MAX_RETRY), is_logged: false }
+    }
+
+    fn succeeded(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Logs the first failure. Returns the pause before the next attempt.
+    fn failed(&mut self, node: &str, reason: &str) -> Duration {
+        if !std::mem::replace(&mut self.is_logged, true) {
+            tracing::warn!(node, reason, "cannot set the condition {TYPE} of the node, retrying");
+        }
+        self.back_off.next_delay()
+    }
 }
 
 impl ConditionWriter {
@@ -49,8 +74,8 @@ impl ConditionWriter {
             schedule: None,
             transition: None,
             look: Instant::now(),
-            back_off: BackOff::new(RETRY, MAX_RETRY),
-            is_logged: false,
+            reads: Attempts::new(),
+            writes: Attempts::new(),
         }
     }
 
@@ -73,38 +98,29 @@ impl ConditionWriter {
         }
         self.look = Instant::now() + jitter(LOOK);
         let Some(present) = FilterCondition::of(&Verdict::of(sources)) else { return self.pause() };
-        let reason = match timeout(TIMEOUT, self.update(present)).await {
-            Ok(Ok(is_written)) => {
-                if is_written {
-                    self.is_logged = false;
-                    self.back_off.reset();
-                }
-                return;
-            }
-            Ok(Err(error)) => error_report(&error),
-            Err(_) => format!("no answer within {TIMEOUT:?}"),
-        };
-        // The Node may have been written all the same, or be another one.
-        self.schedule = None;
-        self.look = Instant::now() + self.back_off.next_delay();
-        if !std::mem::replace(&mut self.is_logged, true) {
-            tracing::warn!(node = self.node, reason, "cannot set the condition {TYPE} of the node, retrying");
+        if self.schedule.is_none() {
+            self.read().await;
+        }
+        if self.schedule.as_mut().is_some_and(|schedule| schedule.is_due(&present)) {
+            self.write(present).await;
         }
     }
 
-    /// Returns whether it was written.
-    async fn update(&mut self, present: FilterCondition) -> Result<bool, kube::Error> {
-        let schedule = match &mut self.schedule {
-            Some(schedule) => schedule,
-            None => {
-                let (schedule, transition) = found(self.nodes.get(&self.node).await?);
+    /// Reads the condition that the Node has.
+    async fn read(&mut self) {
+        match answer(self.nodes.get(&self.node)).await {
+            Ok(node) => {
+                let (schedule, transition) = found(node);
+                self.schedule = Some(schedule);
                 self.transition = transition;
-                self.schedule.insert(schedule)
+                self.reads.succeeded();
             }
-        };
-        if !schedule.is_due(&present) {
-            return Ok(false);
+            Err(reason) => self.look = Instant::now() + self.reads.failed(&self.node, &reason),
         }
+    }
+
+    async fn write(&mut self, present: FilterCondition) {
+        let Some(schedule) = &mut self.schedule else { return };
         let now = Time(clock::timestamp());
         let is_same = schedule.shown().is_some_and(|shown| shown.status == present.status);
         let transition = self.transition.clone().filter(|_| is_same).unwrap_or_else(|| now.clone());
@@ -118,15 +134,31 @@ impl ConditionWriter {
         };
         // Conditions are merged by their type: those of kubelet stay.
         let patch = Patch::Strategic(json!({"status": {"conditions": [object]}}));
-        self.nodes.patch_status(&self.node, &PatchParams::default(), &patch).await?;
-        schedule.written(present);
-        self.transition = Some(transition);
-        Ok(true)
+        match answer(self.nodes.patch_status(&self.node, &PatchParams::default(), &patch)).await {
+            Ok(_) => {
+                schedule.written(present);
+                self.transition = Some(transition);
+                self.writes.succeeded();
+            }
+            Err(reason) => {
+                // The Node may have been written all the same, or be another one.
+                self.schedule = None;
+                self.look = Instant::now() + self.writes.failed(&self.node, &reason);
+            }
+        }
+    }
+}
+
+/// The answer to a request, or why there is none.
+async fn answer<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    match timeout(TIMEOUT, request).await {
+        Ok(answer) => answer.map_err(|error| error_report(&error)),
+        Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
     }
 }
 
 /// The schedule of the condition that the Node has, possibly from an earlier daemon, and its last transition.
-fn found(node: Node) -> (ConditionSchedule, Option<Time>) {
+pub(super) fn found(node: Node) -> (ConditionSchedule, Option<Time>) {
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
     let Some(found) = conditions.into_iter().find(|condition| condition.type_ == TYPE) else {
         return (ConditionSchedule::new(None, false), None);

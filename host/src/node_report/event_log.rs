@@ -21,7 +21,7 @@ pub(super) const BURST: u32 = 10;
 /// The time after which one more event may be new.
 const REFILL: Duration = Duration::from_secs(60);
 /// The longest note that an API server accepts, in bytes.
-const MAX_NOTE: usize = 1024;
+pub(super) const MAX_NOTE: usize = 1024;
 
 /// An event about the Node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,12 @@
 //! Decides when the condition of the Node is written. It does no I/O.
 //!
-//! A change is written once it has lasted for [`SETTLE`], for the worse and for the better, so that a fault that comes and goes
-//! costs the watchers of Nodes nothing. Nothing is observed while no API server answers, and nothing is written until
-//! [`SETTLE`] after it is back: what fails only until connections are open again is over by then, and what has changed
-//! meanwhile is one write. Two writes are at least [`SETTLE`] apart.
+//! A fault is written once it has lasted for [`SETTLE`], and its end after [`RECOVERY`] without any fault: a fault that comes
+//! and goes costs the watchers of Nodes nothing, and one that returns every few minutes is one write. The end of a refusal
+//! takes [`SETTLE`]: an operator has corrected the configuration, and waits for that.
+//!
+//! Nothing is observed while no API server answers, and nothing is written until [`SETTLE`] after it is back: what fails only
+//! until connections are open again is over by then, and what has changed meanwhile is one write. Two writes are at least
+//! [`SETTLE`] apart. A heartbeat repeats what is shown, and waits while a change is pending.
 
 use std::time::Duration;
 
@@ -12,8 +15,10 @@ use weir_upstream::jitter;
 
 use super::condition::FilterCondition;
 
-/// How long another condition lasts before it is written.
+/// How long a fault lasts before it is written.
 pub(super) const SETTLE: Duration = Duration::from_secs(30);
+/// How long there is no fault before that is written.
+const RECOVERY: Duration = Duration::from_secs(300);
 /// How often an unchanged condition is written.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(3600);
 
@@ -24,7 +29,8 @@ pub(super) struct ConditionSchedule {
     shown: Option<FilterCondition>,
     /// The condition that differs from it, and since when.
     change: Option<(FilterCondition, Instant)>,
-    /// Nothing is written before that, except to a Node that has no condition.
+    /// Nothing is written before that: [`SETTLE`] after the last write, the end of an outage or the start. It is the start itself
+    /// if the Node has no condition.
     earliest: Instant,
     /// When it is written although it is the same.
     heartbeat: Instant,
@@ -60,8 +66,19 @@ impl ConditionSchedule {
         self.note(present, now);
         // A Node without a condition waits for none that is well.
         let is_first = self.shown.is_none() && present.status == "True";
-        let is_settled = self.change.as_ref().is_some_and(|(_, since)| now.duration_since(*since) >= SETTLE);
-        now >= self.earliest && (is_first || is_settled || now >= self.heartbeat)
+        let is_written = match &self.change {
+            Some((change, since)) => now.duration_since(*since) >= self.settling(change),
+            None => now >= self.heartbeat,
+        };
+        now >= self.earliest && (is_first || is_written)
+    }
+
+    /// How long a change lasts before it is written.
+    fn settling(&self, change: &FilterCondition) -> Duration {
+        match &self.shown {
+            Some(shown) if change.status == "True" && !shown.is_refused() => RECOVERY,
+            _ => SETTLE,
+        }
     }
 
     /// The condition was written.
@@ -120,22 +137,21 @@ mod tests {
         began.elapsed().as_secs()
     }
 
-    /// The number of writes while these conditions take turns, each for so many seconds, until `time` is over.
-    async fn writes(
+    /// What is written while these conditions take turns, each for so many seconds, until `time` is over.
+    async fn written_of(
         schedule: &mut ConditionSchedule,
-        turns: &[FilterCondition],
-        seconds: u64,
+        turns: &[(FilterCondition, u64)],
         time: Duration,
-    ) -> usize {
-        let (began, mut writes) = (Instant::now(), 0);
-        for present in turns.iter().cycle() {
-            for _ in 0..seconds {
+    ) -> Vec<FilterCondition> {
+        let (began, mut writes) = (Instant::now(), Vec::new());
+        for (present, seconds) in turns.iter().cycle() {
+            for _ in 0..*seconds {
                 if began.elapsed() >= time {
                     return writes;
                 }
                 if schedule.is_due(present) {
                     schedule.written(present.clone());
-                    writes += 1;
+                    writes.push(present.clone());
                 }
                 tokio::time::advance(SECOND).await;
             }
@@ -143,11 +159,56 @@ mod tests {
         writes
     }
 
+    /// The number of writes while these conditions take turns of equal length.
+    async fn writes(
+        schedule: &mut ConditionSchedule,
+        turns: &[FilterCondition],
+        seconds: u64,
+        time: Duration,
+    ) -> usize {
+        let turns: Vec<_> = turns.iter().map(|turn| (turn.clone(), seconds)).collect();
+        written_of(schedule, &turns, time).await.len()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn worse_and_better_are_written_after_they_have_lasted() {
+    async fn a_fault_is_written_after_it_has_lasted_and_its_end_after_a_longer_time() {
         let mut schedule = shown(well()).await;
         assert_eq!(written(&mut schedule, &condition("False", "a")).await, SETTLE.as_secs());
+        assert_eq!(written(&mut schedule, &well()).await, RECOVERY.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_refusal_is_written_sooner() {
+        let refused = FilterCondition { reason: "Refused".to_owned(), ..condition("False", "a") };
+        let mut schedule = shown(refused).await;
         assert_eq!(written(&mut schedule, &well()).await, SETTLE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_that_returns_every_few_minutes_stays() {
+        let mut schedule = shown(well()).await;
+        let (fault, other) = (condition("False", "a"), condition("False", "b"));
+        let turns = [(fault.clone(), 60), (well(), RECOVERY.as_secs() - 10)];
+        assert_eq!(written_of(&mut schedule, &turns, HEARTBEAT / 4).await, std::slice::from_ref(&fault));
+        // Only heartbeats follow.
+        let writes = written_of(&mut schedule, &turns, 10 * HEARTBEAT).await;
+        assert!((8..=20).contains(&writes.len()) && writes.iter().all(|write| *write == fault), "{writes:?}");
+        // Another fault ends the time without a fault, too, although it is over before it is written.
+        let turns = [(other.clone(), 5), (well(), RECOVERY.as_secs() - 10)];
+        assert!(!written_of(&mut schedule, &turns, HEARTBEAT).await.contains(&well()));
+        assert!(!schedule.is_due(&other));
+        assert_eq!(written(&mut schedule, &well()).await, RECOVERY.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_heartbeat_writes_no_change_that_has_not_lasted() {
+        for (present, other) in [(well(), condition("False", "a")), (condition("False", "a"), condition("False", "b"))]
+        {
+            let mut schedule = shown(present.clone()).await;
+            let turns = [(present.clone(), SETTLE.as_secs() - 1), (other, SETTLE.as_secs() - 1)];
+            let writes = written_of(&mut schedule, &turns, 10 * HEARTBEAT).await;
+            assert!((9..=20).contains(&writes.len()) && writes.iter().all(|write| *write == present), "{writes:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,10 @@ use tokio::sync::broadcast;
 use weir_apiserver::{ApiServer, Enforce};
 use weir_upstream::{Tasks, UpstreamConfig};
 
+use super::condition_writer::found;
+use super::schedule::HEARTBEAT;
 use super::*;
+use crate::admin::Verdict;
 use crate::admin::status::{FilterStatus, ReloadResult};
 
 struct Fixture {
@@ -65,15 +68,13 @@ fn is_patch(request: &str) -> bool {
 async fn a_breaker_that_closes_is_a_normal_event() {
     let fixture = fixture().await;
     fixture.start();
-    for is_open in [true, false] {
-        fixture.breakers.send(BreakerChange { filter: "a".into(), is_open }).unwrap();
+    for (filter, is_open) in [("a", true), ("a", false), ("b", true)] {
+        fixture.breakers.send(BreakerChange { filter: filter.into(), is_open }).unwrap();
     }
-    let created = |all: &[String]| all.iter().filter(|request| request.starts_with("POST")).count() == 2;
-    fixture.requested(created).await;
-    // A request that is answered comes after both.
-    fixture.status.live(&[], ReloadResult::applied("f.yaml", &[]));
-    fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
-    let events = fixture.events();
+    // The request about b is sent after those about a are answered.
+    fixture.requested(|all| all.iter().filter(|request| request.starts_with("POST")).count() == 3).await;
+    let mut events = fixture.events();
+    events.retain(|event| event["note"].as_str().is_some_and(|note| note.starts_with("Filter a ")));
     let mut kinds: Vec<_> = events.iter().map(|event| (event["reason"].as_str(), event["type"].as_str())).collect();
     kinds.sort();
     let expected = [(Some("CircuitBreakerClosed"), Some("Normal")), (Some("CircuitBreakerOpened"), Some("Warning"))];
@@ -86,24 +87,22 @@ async fn the_condition_of_the_node_is_not_written_again_by_a_restarted_daemon() 
     fixture.status.live(&[], ReloadResult::applied("f.yaml", &[]));
     fixture.start();
     fixture.requested(|all| all.iter().any(|request| is_patch(request))).await;
-    fixture.tasks.drain(std::time::Duration::from_secs(10)).await;
-    let node = fixture.server.store().get("v1", "Node", "", "edge-a").unwrap();
-    let condition = &node["status"]["conditions"][0];
-    assert_eq!((&condition["status"], &condition["reason"]), (&"True".into(), &"FiltersActive".into()), "{condition}");
+    // The task writes an event after the condition is written.
+    fixture.breakers.send(BreakerChange { filter: "a".into(), is_open: true }).unwrap();
+    fixture.requested(|all| all.iter().any(|request| request.starts_with("POST"))).await;
+    fixture.tasks.drain(Duration::from_secs(10)).await;
 
-    let Fixture { server, status, breakers, .. } = fixture;
-    let again = Fixture { server, status, breakers, tasks: Tasks::default() };
-    again.server.clear_requests();
-    again.start();
-    again.requested(|all| all.iter().any(|request| request == "GET /api/v1/nodes/edge-a")).await;
-    // The task writes an event after it has handled the condition.
-    again.breakers.send(BreakerChange { filter: "a".into(), is_open: true }).unwrap();
-    let created = |all: &[String]| all.iter().any(|request| request.starts_with("POST"));
-    again.requested(created).await;
-    again.server.clear_requests();
-    again.breakers.send(BreakerChange { filter: "a".into(), is_open: false }).unwrap();
-    let requests = again.requested(created).await;
-    assert!(!requests.iter().any(|request| is_patch(request)), "{requests:?}");
+    let node = fixture.server.store().get("v1", "Node", "", "edge-a").unwrap();
+    tokio::time::pause();
+    let (mut schedule, transition) = found(serde_json::from_value(node).unwrap());
+    let present = FilterCondition::of(&Verdict::of(&VerdictSources::of_filters(fixture.status.clone()))).unwrap();
+    assert_eq!((present.status.as_str(), present.reason.as_str()), ("True", "FiltersActive"));
+    assert_eq!(schedule.shown(), Some(&present));
+    assert!(transition.is_some());
+    for _ in 0..4 {
+        assert!(!schedule.is_due(&present));
+        tokio::time::advance(HEARTBEAT / 10).await;
+    }
 }
 
 #[tokio::test]

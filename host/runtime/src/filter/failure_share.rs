@@ -1,9 +1,9 @@
-//! Whether a filter fails on a share of the objects that it is called for, within the last minutes.
+//! Whether a filter fails on a share of the objects that it decided about, replays included, within the last minutes.
 //!
 //! An object that fails three times in a row is set aside and named. This finds what that does not: failures on different
 //! objects, each once, and failures of the module that come and go. It keeps two numbers for each of the last
-//! [`MINUTES`] minutes. Objects that are not called for, because the breaker is open or they are set aside, do not count:
-//! both are reported on their own, and would keep a filter failing that works again.
+//! [`MINUTES`] minutes. Objects that it did not decide about, because the breaker is open or they are set aside, do not
+//! count: both are reported on their own, and would keep a filter failing that works again.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,12 +11,13 @@ use tokio::time::Instant;
 
 /// The time that counts, in minutes.
 const MINUTES: u64 = 5;
-/// A filter fails above this share of its objects, in percent. The alert `WeirFilterFailing` has the same.
+/// A filter fails above this share of its objects, in percent. The alert `WeirFilterFailing` has this share, too, over 10
+/// minutes.
 const PERCENT: u64 = 1;
 /// The fewest failures: fewer are single objects, which are set aside if they go on.
 const FEWEST: u64 = 3;
 
-/// What one filter has been called for lately.
+/// What one filter has decided about lately.
 #[derive(Debug)]
 pub(super) struct FailureShare {
     began: Instant,
