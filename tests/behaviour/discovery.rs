@@ -8,7 +8,7 @@ use weir_apiserver::ApiServer;
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::link::Link;
-use weir_tests::pki::{Authority, kubeconfig};
+use weir_tests::pki::kubeconfig;
 use weir_tests::plane::skipped;
 use weir_tests::until;
 
@@ -25,14 +25,13 @@ struct Node {
     server: ApiServer,
     link: Link,
     cache: tempfile::TempDir,
-    ca: Authority,
 }
 
 impl Node {
     async fn new() -> Self {
         let server = edge().await;
         let link = Link::to(&server).await;
-        Self { server, link, cache: tempfile::tempdir().unwrap(), ca: Authority::new("cluster") }
+        Self { server, link, cache: tempfile::tempdir().unwrap() }
     }
 
     /// Local clients have the credential of the node.

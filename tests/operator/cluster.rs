@@ -11,7 +11,7 @@ use weir_tests::plane::Plane;
 
 /// The acting YurtIngress is one in the cluster, so that each test has a cluster of its own. Two at a time: a control plane takes
 /// half a gigabyte.
-static CLUSTERS: Semaphore = Semaphore::const_new(2);
+static CLUSTERS: Semaphore = Semaphore::const_new(3);
 
 pub(super) const INGRESSES: &str = "/apis/apps.openyurt.io/v1alpha1/yurtingresses";
 pub(super) const POOLS: &str = "/apis/apps.openyurt.io/v1beta2/nodepools";
