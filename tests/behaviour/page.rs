@@ -48,10 +48,10 @@ async fn look(browser: &mut Browser, weir: &Daemon, state: &str, cause: &str) {
         open(browser, weir).await;
         let shown = browser.value("document.getElementById('state').textContent").await;
         assert_eq!(shown, state, "{}", browser.text().await);
+        browser.screenshot(&folder.join(format!("{cause}-{width}-{colours}.png"))).await;
         let overflow = browser.value("document.documentElement.scrollWidth - window.innerWidth").await;
         assert!(overflow.as_i64().unwrap() <= 0, "{state}, {width}: {overflow} pixels too wide");
         assert_eq!(browser.value(BROKEN_WORDS).await, json!([]), "{state}, {width}");
-        browser.screenshot(&folder.join(format!("{cause}-{width}-{colours}.png"))).await;
     }
 }
 

@@ -9,7 +9,7 @@ use weir_tests::built;
 use weir_tests::client::{Client, PATIENCE, whole};
 use weir_tests::plane::Plane;
 
-/// The acting YurtIngress is one in the cluster, so that each test has a cluster of its own. Two at a time: a control plane takes
+/// The acting YurtIngress is one in the cluster, so that each test has a cluster of its own. Three at a time: a control plane takes
 /// half a gigabyte.
 static CLUSTERS: Semaphore = Semaphore::const_new(3);
 

@@ -8,6 +8,8 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
+use weir_document::Document;
+use weir_document::protobuf::Envelope;
 use weir_kube::{Encoding, GroupResource};
 use weir_upstream::{Gunzip, error_report};
 
@@ -47,6 +49,14 @@ const MAX_REASON: usize = 400;
 /// The maximum size of a discovery document. A cluster with thousands of resources stays below it.
 const MAX_DISCOVERY: usize = 4 << 20;
 
+/// A `Status` in protobuf as JSON; empty for an object of another kind.
+pub(crate) fn status_json(envelope: &Envelope) -> Result<Bytes, weir_document::Error> {
+    match Document::protobuf(envelope.object(), Arc::new(envelope.type_meta().clone())) {
+        Some(status) => Ok(status.to_json()?.into()),
+        None => Ok(Bytes::new()),
+    }
+}
+
 impl ResourceClient {
     /// Sends a GET request. Cancel-safe: dropping the future cancels the request.
     pub(super) async fn get(&self, path: &str, accept: &str, gzip: bool) -> Result<Response<Body>, RequestError> {
@@ -70,7 +80,9 @@ impl ResourceClient {
             Ok(Ok(body)) => body.to_bytes(),
             _ => Bytes::new(),
         };
-        Err(self.error_response(code, &body))
+        // An API server that is asked for protobuf answers its errors so, too.
+        let status = Envelope::open(body.clone()).ok().and_then(|envelope| status_json(&envelope).ok());
+        Err(self.error_response(code, &status.unwrap_or(body)))
     }
 
     /// Reads a small JSON document, such as a discovery document.
@@ -85,7 +97,7 @@ impl ResourceClient {
         }
     }
 
-    /// The error that a status code other than 200 stands for. `body` is a `Status` object or plain text.
+    /// The error that a status code other than 200 stands for. `body` is a `Status` object in JSON, or plain text.
     pub(super) fn error_response(&self, code: StatusCode, body: &[u8]) -> RequestError {
         #[derive(serde::Deserialize)]
         struct StatusMessage {

@@ -11,6 +11,7 @@ use weir_kube::Encoding;
 use super::collection::ObjectContent;
 use super::object::{Object, ObjectFormat};
 use crate::StoreKey;
+use crate::resource_client::status_json;
 use crate::stored_object::reduced;
 
 /// The largest object that is accepted: ten times the default limit of etcd.
@@ -179,12 +180,5 @@ impl EventDecoder {
             EventType::Bookmark => WatchEvent::Bookmark(version(&format.document(bytes))?),
             EventType::Error => WatchEvent::Error(bytes),
         }))
-    }
-}
-
-fn status_json(envelope: &Envelope) -> Result<Bytes, DecodeError> {
-    match Document::protobuf(envelope.object(), Arc::new(envelope.type_meta().clone())) {
-        Some(status) => Ok(status.to_json()?.into()),
-        None => Ok(Bytes::new()),
     }
 }

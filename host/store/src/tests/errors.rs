@@ -19,7 +19,9 @@ async fn a_forbidden_list_names_the_missing_rule_and_recovers_without_a_restart(
     let handle = cluster.reflectors.open(&lookup);
     let error = within(handle.synced()).await.unwrap_err();
     let expected = r#"listing nodes is forbidden: the daemon's role needs a rule with apiGroups [""], resources ["nodes"], verbs ["list", "watch"]"#;
-    assert!(error.to_string().starts_with(expected), "{error}");
+    // The API server has answered in protobuf.
+    let answered = r#"(API server: nodes is forbidden: User "nameless" cannot list resource "nodes" in API group "" at the cluster scope)"#;
+    assert_eq!(error.to_string(), format!("{expected} {answered}"));
     let seen = handle.state();
     cluster.api.enforce(Enforce::Nobody);
     let state = within(handle.state_after(&seen)).await;
