@@ -221,7 +221,7 @@ async fn a_node_without_a_filter_set_says_why_on_all_screens() {
     let weir = Setup::new(server.url()).filters(&only("absent", "")).start().await;
     open(&mut browser, &weir).await;
     browser.wait("document.body.innerText.includes('absent.wasm')").await;
-    look(&mut browser, &weir, "not ready", "not-ready").await;
+    look(&mut browser, &weir, "not ready", "no-set").await;
 }
 
 #[tokio::test]
