@@ -90,7 +90,7 @@ async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
     let banner = browser.value("document.getElementById('banners').innerText").await;
     assert!(banner.as_str().unwrap().contains("the last good filter set stays in force"), "{banner}");
     assert_eq!(browser.value("window.sameDocument").await, true, "the page was not loaded again");
-    look(&mut browser, &weir, "degraded", "refused").await;
+    look(&mut browser, &weir, "degraded", "refused-reload").await;
     browser.value("window.sameDocument = true").await;
     let from = weir.log_length();
     weir.put_filters(&format!("{}\n    failurePolicy: Ignore\n", NO_LOAD_BALANCERS.trim_end()));

@@ -14,7 +14,7 @@ use weir_tests::daemon::{Daemon, Setup};
 use crate::data;
 use crate::list::{Encoding, Kind};
 use crate::table::{Goal, Table, median, percentile};
-use crate::usage::{peak, resident};
+use crate::usage::{peak, processor, resident, written};
 
 const SERVICES: &str = "/api/v1/services";
 const FILTERS: &str = "\
@@ -143,7 +143,7 @@ async fn sized(table: &mut Table, Size { services, watches, modules }: &Size) {
     let filters = modules.iter().map(|name| format!("  - {{name: {name}, module: {name}.wasm}}\n")).collect::<String>();
     let cache = tempfile::tempdir().unwrap();
     let setup = Setup::new(server.url()).flag("--node-name", data::NODE).filters(&format!("filters:\n{filters}"));
-    let setup = setup.flag("--cache-dir", cache.path().to_str().unwrap());
+    let setup = setup.flag("--cache-dir", cache.path().to_str().unwrap()).flag("--cache-size", "512Mi");
     let daemon = modules.iter().copied().fold(setup, Setup::bundled).start_ready().await;
     let client = daemon.client("kube-proxy");
     let mut open = Vec::new();
@@ -162,6 +162,27 @@ async fn sized(table: &mut Table, Size { services, watches, modules }: &Size) {
     }
     table.row("resident", resident(daemon.id()), "MB");
     table.row("peak", peak(daemon.id()), "MB");
+    let rates: &[usize] = if (*watches, modules_of) == (4, 5) { &[0, 1, 10] } else { &[] };
+    for &rate in rates {
+        changing(table, &server, &daemon, *services, rate).await;
+    }
+}
+
+/// Measures what the daemon takes of a processor and writes to the disk while `rate` slices a second change.
+async fn changing(table: &mut Table, server: &ApiServer, daemon: &Daemon, services: usize, rate: usize) {
+    const TIME: Duration = Duration::from_secs(20);
+    let (ran, wrote) = (processor(daemon.id()), written(daemon.id()));
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    for second in 0..TIME.as_secs() as usize {
+        seconds.tick().await;
+        for n in 0..rate {
+            server.store().put(data::slice((second * rate + n) % services, 8 + second % 2)).unwrap();
+        }
+    }
+    seconds.tick().await;
+    let time = TIME.as_secs_f64();
+    table.row(&format!("{rate} changes a second: of a processor"), 100.0 * (processor(daemon.id()) - ran) / time, "%");
+    table.row(&format!("{rate} changes a second: written"), 3.6 * (written(daemon.id()) - wrote) / time / 1e3, "MB/h");
 }
 
 /// Measures the time from a module's rename until it is in force.

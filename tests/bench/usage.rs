@@ -46,6 +46,13 @@ pub(crate) fn peak(pid: u32) -> f64 {
     status(pid, "VmHWM")
 }
 
+/// Returns the bytes that a process has had written to disks.
+pub(crate) fn written(pid: u32) -> f64 {
+    let counts = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
+    let count = counts.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap();
+    count.parse().unwrap()
+}
+
 fn status(pid: u32, line: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let text = status.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':')).unwrap();
