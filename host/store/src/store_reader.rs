@@ -48,10 +48,7 @@ impl StoreReader {
             }
         }
     }
-}
 
-/// The name of the reader on disk and in logs.
-impl StoreReader {
     /// Whether its store is for the filtered watches alone that no shared store serves.
     #[must_use]
     pub fn is_private(&self) -> bool {
@@ -59,6 +56,7 @@ impl StoreReader {
     }
 }
 
+/// The name of the reader on disk and in logs.
 impl fmt::Display for StoreReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

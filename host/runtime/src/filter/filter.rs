@@ -239,8 +239,8 @@ impl Filter {
         self.state.set_aside.objects()
     }
 
-    /// Returns whether it fails on more than one percent of the objects that it has been called for in the last five minutes, and
-    /// on three at least.
+    /// Returns whether it has failed on more than one percent of the objects that it decided about in the last five minutes, replays
+    /// included, and on three at least.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.state.failure_share.is_exceeded()
