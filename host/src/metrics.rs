@@ -12,8 +12,9 @@ use weir_upstream::UpstreamMetrics;
 use crate::admin::AdminMetrics;
 use crate::local_status::LocalStatusMetrics;
 use crate::pods::PodMetrics;
-use crate::proxy::{ProxyMetrics, RelayMetrics};
+use crate::pool::RelayMetrics;
 use crate::reload::ReloadMetrics;
+use crate::serve::ProxyMetrics;
 use weir_view::CacheMetrics;
 
 /// The metrics of each part.

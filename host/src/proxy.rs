@@ -5,25 +5,17 @@
 //! 1. [`weir_front`] accepts connections and identifies the peer of each.
 //! 2. [`service`] handles one request: it parses the request and calls the next three.
 //! 3. [`weir_access`] selects the credential that the request has upstream.
-//! 4. [`route`] selects the handler.
-//! 5. [`response`] contains the handlers: forward, get, list, watch, write.
+//! 4. [`crate::serve::route`] selects the handler.
+//! 5. [`crate::serve`] contains the handlers: forward, get, list, watch, write. [`crate::offline`] keeps what clients need again
+//!    without an API server, and [`crate::pool`] answers the other Weirs of the pool.
 //! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
 //!
-//! [`explain`] explains why a client sees an object as it does.
-//! [`respond`] turns every error into a Kubernetes `Status`. [`weir_wire`] reads and writes lists, objects and events, and `weir_upstream` sends
-//! requests to the API servers. Nothing here knows WebAssembly: a chain maps documents to outcomes.
-//!
-//! `tests/layers.rs` checks that these modules depend on each other in one direction only.
+//! [`explain`] explains why a client sees an object as it does. Only this module knows all rooms; they do not know it.
 
-mod body;
+mod error;
 mod explain;
-mod failure_log;
 mod in_flight;
-mod metrics;
 mod request_span;
-mod respond;
-mod response;
-mod route;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -35,31 +27,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use weir_access::{Access, AccessParts, Outage};
 use weir_front::{Front, FrontConfig, ListenError, Listener, ServerTls};
+use weir_process::ledger::Ledger;
 use weir_runtime::ServingReceiver;
-use weir_store::{ClusterWatch, UplinkLimit};
+use weir_store::ClusterWatch;
 use weir_upstream::{Refusal, Tasks, Upstream};
+use weir_view::Views;
 
+use self::error::RequestError;
 pub use self::explain::{ExplainError, ExplainRequest};
-use self::failure_log::FailureLog;
-pub(crate) use self::failure_log::FailureStatus;
 use self::in_flight::InFlight;
-pub use self::metrics::ProxyMetrics;
-use self::response::answer_memory::AnswerMemory;
-use self::response::cached::list_memory::ListMemory;
-use self::response::memory_budget::MemoryBudget;
-use self::response::read::ReadRequest;
-pub use self::response::relay::RelayMetrics;
-use self::response::relay::Relays;
 use self::unread::UnreadAnswers;
 use crate::client_table::ClientTable;
 use crate::config::{Compression, Resend};
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
-use weir_access::Outage;
-use weir_access::{Access, AccessParts};
-use weir_process::ledger::Ledger;
-use weir_view::{ChainStamps, Views};
+use crate::offline::Offline;
+use crate::pool::{Pool, PoolParts, RelayMetrics};
+use crate::serve::cached::list_memory::ListMemory;
+use crate::serve::memory_budget::MemoryBudget;
+use crate::serve::route::Chains;
+use crate::serve::{FailureLog, FailureStatus, Handlers, ProxyMetrics};
 
 /// The settings of the proxy.
 #[derive(Debug, Clone)]
@@ -134,41 +123,20 @@ pub struct ProxyParts {
 
 /// The proxy. It serves any number of listeners.
 pub struct Proxy {
-    upstream: Arc<Upstream>,
-    access: Arc<Access>,
-    /// Those that clients share. `None`: there are none.
-    views: Option<Arc<Views>>,
-    /// All, also those for one client alone.
-    all_views: Arc<Views>,
-    local_status: Option<Arc<LocalStatus>>,
-    /// Responses for the time without an API server.
-    answers: AnswerMemory,
-    ledger: Ledger,
-    outage: Arc<Outage>,
-    failures: FailureLog,
-    serving: ServingReceiver,
-    metrics: Arc<ProxyMetrics>,
-    clients: Arc<ClientTable>,
-    tasks: Tasks,
-    chain_stamps: Arc<ChainStamps>,
-    memory_budget: Arc<MemoryBudget>,
-    unread: Arc<UnreadAnswers>,
-    in_flight: Arc<InFlight>,
-    lists: Arc<ListMemory>,
-    compression: Compression,
-    resend: Resend,
-    start_wait: Duration,
+    handlers: Arc<Handlers>,
+    offline: Arc<Offline>,
+    pool: Pool,
     /// The ports.
     front: Arc<Front>,
-    peer_nodes: Vec<String>,
-    modules: Option<Arc<ModuleCache>>,
-    /// `None`: `CONNECT` is no method of this daemon.
-    relays: Option<Relays>,
+    clients: Arc<ClientTable>,
+    in_flight: Arc<InFlight>,
+    unread: Arc<UnreadAnswers>,
+    tasks: Tasks,
 }
 
 impl std::fmt::Debug for Proxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Proxy").field("upstream", &self.upstream).finish_non_exhaustive()
+        f.debug_struct("Proxy").field("upstream", &self.handlers.upstream).finish_non_exhaustive()
     }
 }
 
@@ -176,73 +144,61 @@ impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
-        let ProxyParts {
-            upstream,
-            outage,
-            serving,
-            views: all_views,
-            local_status,
-            metrics,
-            clients,
-            relay_metrics,
-            modules,
-            ledger,
-        } = parts;
-        let rate = config.relay_rate.filter(|_| !config.peer_nodes.is_empty()).map(UplinkLimit::new);
-        let views = Some(all_views.clone()).filter(|views| views.are_shared());
-        let disk = views.as_ref().and_then(|views| views.disk());
-        let chain_stamps = all_views.chain_stamps().clone();
-        let lists = Arc::new(ListMemory::default());
-        tasks.spawn_until_stop(lists.clone().expire());
-        let (memory_budget, unread) = (Arc::new(MemoryBudget::new(config.response_memory)), UnreadAnswers::new());
-        let (budget, answers) = (memory_budget.clone(), unread.clone());
-        tasks.spawn_until_stop(async move { answers.give_up(|| budget.free()).await });
         let front = FrontConfig {
             allow_remote_plaintext: config.allow_remote_plaintext,
             max_connections: config.max_connections,
             drain: config.drain,
         };
-        let front = Front::new(&front, tasks.clone());
         let access = Access::new(AccessParts {
-            upstream: upstream.clone(),
-            outage: outage.clone(),
-            views: views.clone(),
+            upstream: parts.upstream.clone(),
+            outage: parts.outage.clone(),
+            views: Some(parts.views.clone()).filter(|views| views.are_shared()),
             node_credential_uids: config.node_credential_uids,
             node_service_accounts: config.node_service_accounts,
             tasks: tasks.clone(),
         });
-        Arc::new(Self {
-            lists,
+        let handlers = Arc::new(Handlers {
+            upstream: parts.upstream,
             access,
-            upstream,
-            views,
-            all_views,
-            local_status,
-            answers: AnswerMemory::new(disk, ledger.clone()),
-            ledger,
-            outage,
+            chains: Chains::new(parts.serving, config.start_wait),
+            views: parts.views,
+            outage: parts.outage,
+            ledger: parts.ledger,
             failures: FailureLog::default(),
-            serving,
-            metrics,
-            clients,
-            tasks,
-            chain_stamps,
-            memory_budget,
-            unread,
-            in_flight: Arc::default(),
+            metrics: parts.metrics,
+            tasks: tasks.clone(),
+            memory_budget: Arc::new(MemoryBudget::new(config.response_memory)),
+            lists: Arc::new(ListMemory::default()),
             compression: config.compression,
             resend: config.resend,
             start_wait: config.start_wait,
-            front,
-            relays: rate.map(|rate| Relays::new(&config.peer_nodes, rate, relay_metrics)),
+        });
+        tasks.spawn_until_stop(handlers.lists.clone().expire());
+        let unread = UnreadAnswers::new();
+        let (budget, answers) = (handlers.memory_budget.clone(), unread.clone());
+        tasks.spawn_until_stop(async move { answers.give_up(|| budget.free()).await });
+        let pool = PoolParts {
             peer_nodes: config.peer_nodes,
-            modules,
+            relay_rate: config.relay_rate,
+            relay_metrics: parts.relay_metrics,
+            local_status: parts.local_status.clone(),
+            modules: parts.modules,
+        };
+        Arc::new(Self {
+            offline: Offline::new(handlers.clone(), parts.local_status),
+            pool: Pool::new(handlers.clone(), pool),
+            handlers,
+            front: Front::new(&front, tasks.clone()),
+            clients: parts.clients,
+            in_flight: Arc::default(),
+            unread,
+            tasks,
         })
     }
 
     /// Notes what the API server refuses to the credentials of clients with which Weir itself reads.
     pub(crate) fn note_refusals(&self, refused: mpsc::Receiver<Refusal>) {
-        self.access.note_refusals(refused);
+        self.handlers.access.note_refusals(refused);
     }
 
     /// Forgets credentials, permissions and responses in memory when they turn out to be of another cluster. Those on disk are
@@ -251,16 +207,21 @@ impl Proxy {
         let (proxy, mut changes) = (self.clone(), cluster.changes());
         self.tasks.spawn_until_stop(async move {
             while changes.changed().await.is_ok() {
-                proxy.access.forget();
-                proxy.answers.forget_all();
-                proxy.chain_stamps.forget();
+                proxy.handlers.access.forget();
+                proxy.offline.forget();
+                proxy.handlers.views.chain_stamps().forget();
             }
         });
     }
 
+    /// Keeps what kubectl asks for first, until the daemon stops.
+    pub(crate) fn keep_discovery(&self) {
+        self.offline.keep_discovery();
+    }
+
     /// What requests fail for.
     pub(crate) fn failures(&self) -> Vec<FailureStatus> {
-        self.failures.status()
+        self.handlers.failures.status()
     }
 
     /// Starts to serve plain HTTP on a bound listener, and returns. It stops with the daemon.
@@ -274,18 +235,5 @@ impl Proxy {
     /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
     pub fn serve_tls(self: &Arc<Self>, listener: impl Into<Listener>, tls: Arc<ServerTls>) {
         self.front.serve_tls(self, listener.into(), tls);
-    }
-
-    /// Notes the version to which a stream from the API server has brought its client: a change of outcomes concerns it, too, and
-    /// the end of what failure policies decide is one.
-    fn end_stream(&self, read: &ReadRequest, version: u64) {
-        let (filtering, resource) = (&read.filtering, &read.resource.resource);
-        // A Table is a screen.
-        let is_degraded = filtering.is_degraded() && !read.is_table();
-        if is_degraded {
-            self.chain_stamps.degrade(filtering.version(), resource, version);
-        }
-        let shown_by = (!is_degraded).then(|| filtering.of_views());
-        self.all_views.end_stream(&read.component, resource, version, shown_by);
     }
 }

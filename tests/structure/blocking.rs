@@ -18,7 +18,7 @@ const PLACES: &[Place] = &[
             "src/cache_directory/former.rs",
             "src/cache_directory/tidy.rs",
             "src/modules/cache.rs",
-            "src/proxy/response/cached/peer.rs",
+            "src/pool/answers.rs",
             "registry/src/layout.rs",
             // The watch cache, on the threads of `disk/cache.rs`.
             "store/src/disk/aside.rs",

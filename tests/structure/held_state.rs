@@ -35,9 +35,9 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("view/src/machine/present.rs", "touched", "events of a history, while a watch that is charged begins"),
     ("view/src/metrics.rs", "sampled", "resources that stores hold"),
     ("view/src/chain_stamps.rs", "newest", "chains and the resources that they match; 4,096"),
-    ("src/proxy/response/relay.rs", "peers", "the configuration names them"),
-    ("src/proxy/response/cached/list_memory.rs", "starts", "segments of one of 64 lists in a buffer of their own"),
-    ("src/proxy/response/answer_memory/recorder.rs", "copies", "the same as that of answer_memory.rs"),
+    ("src/pool/relay.rs", "peers", "the configuration names them"),
+    ("src/serve/cached/list_memory.rs", "starts", "segments of one of 64 lists in a buffer of their own"),
+    ("src/offline/answer_memory/recorder.rs", "copies", "the same as that of answer_memory.rs"),
     ("store/src/disk/value_index.rs", "classes", "five classes, for a moment"),
     ("store/src/disk/value_index.rs", "owners", "for a moment"),
     ("store/src/disk/cache.rs", "stores", "open stores by number"),
@@ -92,7 +92,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("src/local_status/state.rs", "silent", "the other Weirs of the pool"),
     ("src/modules/cache.rs", "pulling", "the modules of the configuration"),
     ("src/node_facts.rs", "labels", "the labels of the Node"),
-    ("src/proxy/response/cached/list_memory.rs", "ListMemory", "64 lists in a buffer of their own"),
+    ("src/serve/cached/list_memory.rs", "ListMemory", "64 lists in a buffer of their own"),
     ("front/src/client_trust.rs", "connections", "open connections"),
     ("src/proxy/unread.rs", "answers", "open responses"),
     ("src/reload/last_good.rs", "filters", "the configuration names them"),
@@ -115,7 +115,6 @@ fn declared<'a>(line: &'a str, types: &[&str]) -> Option<&'a str> {
         return None;
     }
     let bare = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
-    let bare = bare.strip_prefix("pub(in crate::proxy) ").unwrap_or(bare);
     let bare = bare.strip_prefix("pub ").unwrap_or(bare);
     if let Some(rest) = bare.strip_prefix("struct ") {
         return rest.split(['(', '<']).next().filter(|_| rest.contains('('));

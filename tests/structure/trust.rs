@@ -29,7 +29,7 @@ const PLACES: &[Place] = &[
         ],
     ),
     ("Credential::of", &["access/src/caller.rs"]),
-    ("Caller::of(", &["access/src/lib.rs", "src/proxy/response/cached/peer.rs"]),
+    ("Caller::of(", &["access/src/lib.rs", "src/pool/answers.rs"]),
     // Whose credential Weir itself has read with.
     ("Caller::of_delegated(", &["access/src/outcome.rs"]),
     // The claims of a token shorten what the API server has accepted, and name the line of one that it has just issued.

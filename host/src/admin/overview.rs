@@ -16,7 +16,7 @@ use super::notices::Notice;
 use super::port::{AdminParts, Shared};
 use super::verdict::{Verdict, VerdictSources};
 use crate::client_table::ClientStatus;
-use crate::proxy::FailureStatus;
+use crate::serve::FailureStatus;
 use weir_view::CacheStatus;
 
 /// The most items of a list.

@@ -13,14 +13,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use serde_json::Value;
 use weir_document::Document;
 use weir_kube::{Encoding, Query, RequestInfo, ResourceRequest, Transform, Verb};
-use weir_runtime::Serving;
 use weir_store::StoreKey;
 use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamError, error_report, no_request_body};
 
 use super::Proxy;
-use super::respond::StatusError;
-use super::response::get::LIMIT;
 use crate::explanation::Subject;
+use crate::serve::get::LIMIT;
+use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_access::AccessError;
 use weir_access::Caller;
 use weir_front::{Connection, Peer};
@@ -119,21 +118,22 @@ impl Proxy {
             Request::get(uri.clone()).body(()).map_err(|error| ExplainError::bad_request(error.to_string()))?;
         *head.headers_mut() = headers;
         let peer = Peer::plain(client, local, connection);
-        let caller = self.access.identify(&mut head, &parsed, &peer).await?;
-        let chain = self.chain(&component, &object).await?;
+        let caller = self.handlers.access.identify(&mut head, &parsed, &peer).await?;
+        let chain = self.handlers.chains.chain(&component, &object).await?;
         let source = self.source(&caller, &parsed, &object, &component).await?;
-        let set = match &*self.serving.borrow() {
-            Serving::Live(set) => Some(set.clone()),
-            Serving::Unknown | Serving::Pending(_) => None,
-        };
+        let set = self.handlers.chains.active();
         let subject = Subject {
             object: &object,
             component: &component,
             read_from: source.read_from,
             sent: source.sent,
-            offline_since: self.upstream.offline_since().and_then(|since| jiff::Timestamp::try_from(since).ok()),
+            offline_since: self
+                .handlers
+                .upstream
+                .offline_since()
+                .and_then(|since| jiff::Timestamp::try_from(since).ok()),
             set: set.as_deref(),
-            seen: self.views.as_ref().map(|views| views.components()),
+            seen: self.handlers.shared_views().map(|views| views.components()),
         };
         let explained = subject.explain(&source.document, chain.as_ref()).await;
         Ok(explained.map_err(|reason| StatusError::InvalidResponse(format!("the object cannot be read: {reason}")))?)
@@ -151,15 +151,15 @@ impl Proxy {
         let listed = list_of(object);
         let mut permit = None;
         for asked in [Some(parsed), listed.as_ref()].into_iter().flatten() {
-            permit = match self.access.reviewed(caller, component, asked).await {
-                Err(_) if self.upstream.is_failing() => None,
+            permit = match self.handlers.access.reviewed(caller, component, asked).await {
+                Err(_) if self.handlers.upstream.is_failing() => None,
                 reviewed => reviewed?,
             };
             if permit.is_some() {
                 break;
             }
         }
-        if let (Some(views), Some(permit)) = (&self.views, permit)
+        if let (Some(views), Some(permit)) = (self.handlers.shared_views(), permit)
             && let Some((view, shown)) = views.showing(component, permit.reader(), object)
         {
             let snapshot = view.snapshot();
@@ -242,11 +242,15 @@ impl Proxy {
     ) -> Result<Bytes, ExplainError> {
         let mut sent = caller.headers().clone();
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let answered_by = self.access.resource_answered_by(object);
+        let answered_by = self.handlers.access.resource_answered_by(object);
         let head = RequestHead { method: Method::GET, path, headers: sent, answered_by };
-        let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.outage);
-        let response =
-            self.upstream.send(caller.identity(), Purpose::Short, head, no_request_body()).await.map_err(outage)?;
+        let outage = |error: UpstreamError| StatusError::from(error).with_outage(&self.handlers.outage);
+        let response = self
+            .handlers
+            .upstream
+            .send(caller.identity(), Purpose::Short, head, no_request_body())
+            .await
+            .map_err(outage)?;
         let (parts, body) = response.into_parts();
         let body = DecodedBody::new(&parts.headers, body).map_err(StatusError::InvalidResponse)?;
         let bytes = body.collect(LIMIT).await.map_err(StatusError::from)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::respond::StatusError;
+use super::RequestError;
 use weir_front::ConnectionPeer;
 
 /// The most requests of a peer whose responses end soon. kube-apiserver serves 600 for all clients together.
@@ -56,18 +56,18 @@ impl InFlight {
     /// Counts a request, once there is room for it. Cancel-safe.
     ///
     /// # Errors
-    /// [`StatusError::TooManyRequests`]: the peer had its share for ten seconds.
+    /// [`RequestError::TooMany`]: the peer had its share for ten seconds.
     pub(super) async fn begin(
         self: &Arc<Self>,
         peer: ConnectionPeer,
         kind: Kind,
-    ) -> Result<RequestInFlight, StatusError> {
+    ) -> Result<RequestInFlight, RequestError> {
         let of = (peer, kind);
         let share = self.shares().entry(of).or_insert_with(|| Arc::new(Semaphore::new(kind.most()))).clone();
         // It removes the entry of a peer without requests, also if this one is cancelled.
         let mut begun = RequestInFlight { all: self.clone(), of, permit: None };
         let permit = timeout(WAIT, share.acquire_owned()).await;
-        begun.permit = Some(permit.ok().and_then(Result::ok).ok_or(StatusError::TooManyRequests(kind.most()))?);
+        begun.permit = Some(permit.ok().and_then(Result::ok).ok_or(RequestError::TooMany(kind.most()))?);
         Ok(begun)
     }
 
@@ -101,14 +101,14 @@ mod tests {
         for _ in 0..STREAMS {
             streams.push(all.begin(tenant, Kind::Stream).await.unwrap());
         }
-        assert!(matches!(all.begin(tenant, Kind::Stream).await, Err(StatusError::TooManyRequests(STREAMS))));
+        assert!(matches!(all.begin(tenant, Kind::Stream).await, Err(RequestError::TooMany(STREAMS))));
         assert!(all.begin(tenant, Kind::Short).now_or_never().unwrap().is_ok());
         assert!(all.begin(root, Kind::Stream).now_or_never().unwrap().is_ok());
         let mut watches = Vec::new();
         for _ in 0..WATCHES {
             watches.push(all.begin(tenant, Kind::Watch).await.unwrap());
         }
-        assert!(matches!(all.begin(tenant, Kind::Watch).await, Err(StatusError::TooManyRequests(WATCHES))));
+        assert!(matches!(all.begin(tenant, Kind::Watch).await, Err(RequestError::TooMany(WATCHES))));
         drop(watches);
         let waiting = all.begin(tenant, Kind::Stream);
         tokio::pin!(waiting);

@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use super::body::{AbortError, ResponseBody};
+use crate::serve::body::{AbortError, ResponseBody};
 use crate::traces::{SPANS, adopt_context, rename};
 use weir_kube::RequestInfo;
 

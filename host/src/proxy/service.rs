@@ -3,42 +3,35 @@
 //! An error becomes a Kubernetes `Status`. The body of the response owns all resources of the request: the upstream stream,
 //! memory, and its metrics. All of it is released when the client has received the body or is gone.
 
-mod remembered;
-
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use self::remembered::RememberedRead;
-use super::Proxy;
-use super::body::{Meter, ResponseBody, full, guarded};
 use super::in_flight::{Kind, RequestInFlight};
-use super::metrics::handler_of;
 use super::request_span::{describe, in_span};
-use super::respond::StatusError;
-use super::response::cached::CacheableRequest;
-use super::response::forward::ForwardRequest;
-use super::response::gzip::compressed;
-use super::response::object_memory::ObjectRead;
-use super::response::read::{ReadParts, ReadRequest};
-use super::response::write::WriteRequest;
-use super::response::{cached, forward, get, list, token_request, watch};
-use super::route::{Filtering, Route};
 use super::websocket::WebSocketWatch;
 use super::websocket::handshake::Handshake;
+use super::{Proxy, RequestError};
+use crate::offline::{KNOWN, ObjectRead, RememberedRead, token_request};
+use crate::serve::body::{Meter, ResponseBody, full, guarded};
+use crate::serve::cached::CacheableRequest;
+use crate::serve::forward::ForwardRequest;
+use crate::serve::gzip::compressed;
+use crate::serve::read::{ReadParts, ReadRequest};
+use crate::serve::respond::{ApiStatus as _, StatusError};
+use crate::serve::route::{Filtering, Route};
+use crate::serve::write::WriteRequest;
+use crate::serve::{cached, forward, get, handler_of, list, watch};
 use weir_access::Caller;
 use weir_access::Outcome;
 use weir_front::{ActiveRequest, Handler, HeadError, Peer};
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, VerbClass, client_component};
 use weir_upstream::RequestBody;
 use weir_wire::headers::{self, FromUpstream};
-
-/// How long a response waits for the answer whose credential its request has. Both are asked for at the same time.
-const KNOWN: Duration = Duration::from_secs(1);
 
 /// What the handlers need to know about a request.
 struct RequestContext {
@@ -73,7 +66,7 @@ impl Handler for Proxy {
     }
 
     fn refusal(error: HeadError, encoding: Encoding) -> Response<Bytes> {
-        StatusError::Head(error).rendered(encoding)
+        RequestError::Head(error).rendered(encoding)
     }
 
     fn attach(&self, refusal: Response<Bytes>, version: Version, active: ActiveRequest) -> Response<ResponseBody> {
@@ -100,9 +93,9 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let started = Instant::now();
         if *request.method() == Method::CONNECT {
-            return self.relay(request, peer, started).await;
+            return self.pool.relay(request, peer, started).await;
         }
-        if let Some(response) = self.respond_to_peer(&request, &peer, started).await {
+        if let Some(response) = self.pool.respond_to_peer(&request, &peer, started).await {
             return response;
         }
         let context = match self.examine(&mut request, &peer, websocket).await {
@@ -111,15 +104,15 @@ impl Proxy {
                 let (component, code) = (client_component(request.headers()), error.code().as_u16());
                 self.clients.begin(component, false).answered(error.code());
                 // Every stop ends the watches of all clients, who come back at once.
-                if !matches!(error, StatusError::Stopping) {
-                    self.failures.warn(
+                if !matches!(error, RequestError::Handler(StatusError::Stopping)) {
+                    self.handlers.failures.warn(
                         "request refused",
                         (&format_args!("{} {} of {}", request.method(), request.uri(), peer.address), component),
                         Some(code),
                         &error,
                     );
                 }
-                let meter = Meter::new(self.metrics.clone(), "refused", started);
+                let meter = Meter::new(self.handlers.metrics.clone(), "refused", started);
                 return meter.attach(error.response(Encoding::for_errors(request.headers())));
             }
         };
@@ -158,32 +151,41 @@ impl Proxy {
     ) -> Response<ResponseBody> {
         let RequestContext { parsed, upgrade, component, caller, route } = context;
         if let Some(cacheable) = cacheable
-            && let Some(response) = cached::respond(self, cacheable, self.upstream.is_reachable()).await
+            && let Some(response) =
+                cached::respond(&self.handlers, cacheable, self.handlers.upstream.is_reachable()).await
         {
             return response;
         }
-        let remembered = self.remembered_read(&request, &parsed, &component, &caller).await;
+        let remembered = self.offline.remembered_read(&request, &parsed, &component, &caller).await;
         let chain = match &route {
             Route::Read { chain, .. } => Some(chain.clone()),
             Route::Forward | Route::Write { .. } => None,
         };
         let encoding = Encoding::for_errors(request.headers());
-        let (request, report) = match self.take_report(request, &parsed, caller.identity()).await {
+        let (request, report) = match self.offline.take_report(request, &parsed, caller.identity()).await {
             Ok(taken) => taken,
-            Err(error) => return Meter::new(self.metrics.clone(), "forward", started).attach(error.response(encoding)),
+            Err(error) => {
+                return Meter::new(self.handlers.metrics.clone(), "forward", started).attach(error.response(encoding));
+            }
         };
         let in_flight = match self.begin_request(&parsed, &peer).await {
             Ok(in_flight) => in_flight,
             Err(error) => {
-                self.log_over_share(&self.access.owner(&caller), peer.address.ip(), &component, &parsed, &error);
-                return Meter::new(self.metrics.clone(), "refused", started).attach(error.response(encoding));
+                self.handlers.log_over_share(
+                    &self.handlers.access.owner(&caller),
+                    peer.address.ip(),
+                    &component,
+                    &parsed,
+                    &error,
+                );
+                return Meter::new(self.handlers.metrics.clone(), "refused", started).attach(error.response(encoding));
             }
         };
         // Whether the API server accepts a credential is another question than this one, which it may answer to everybody.
         let (asker, asks) = (caller.clone(), remembered.is_some() || self.is_cached_collection(&parsed, &component));
         let known = async {
             if asks {
-                let _ = timeout(KNOWN, self.access.authenticate(&asker)).await;
+                let _ = timeout(KNOWN, self.handlers.access.authenticate(&asker)).await;
             }
         };
         let asked = (request.method().clone(), parsed.clone(), component.clone(), caller.clone());
@@ -194,35 +196,37 @@ impl Proxy {
         let (method, request, component, caller) = asked;
         let outcome = Outcome { caller, component, method, request, status: response.status() };
         let is_from_upstream = response.extensions().get::<FromUpstream>().is_some();
-        let is_own = is_from_upstream && self.access.is_answered_by_server(&outcome.request);
+        let is_own = is_from_upstream && self.handlers.access.is_answered_by_server(&outcome.request);
         if is_own {
-            self.access.note_outcome(&outcome).await;
+            self.handlers.access.note_outcome(&outcome).await;
         } else if is_from_upstream {
-            self.access.note_later(&outcome);
+            self.handlers.access.note_later(&outcome);
         }
         let caller = &outcome.caller;
         if let Some(report) = report {
-            return self.note_report(report, response).await;
+            return self.offline.note_report(report, response).await;
         }
-        if response.status().is_server_error() && self.upstream.is_failing() {
+        if response.status().is_server_error() && self.handlers.upstream.is_failing() {
             let cached = match cacheable {
-                Some(cacheable) => cached::respond(self, cacheable, false).await,
+                Some(cacheable) => cached::respond(&self.handlers, cacheable, false).await,
                 None => None,
             };
             return match (cached, &remembered) {
                 (Some(cached), _) => cached,
-                (None, Some(remembered)) => self.replay(remembered, caller, chain.as_ref()).await.unwrap_or(response),
+                (None, Some(remembered)) => {
+                    self.offline.replay(remembered, caller, chain.as_ref()).await.unwrap_or(response)
+                }
                 (None, None) => response,
             };
         }
         match remembered {
-            Some(remembered) => self.record(remembered, caller, response, (is_own, chain.is_none())),
+            Some(remembered) => self.offline.record(remembered, caller, response, (is_own, chain.is_none())),
             None => response,
         }
     }
 
     /// Counts a request that goes upstream, once there is room for it. Cancel-safe.
-    async fn begin_request(&self, parsed: &RequestInfo, peer: &Peer) -> Result<RequestInFlight, StatusError> {
+    async fn begin_request(&self, parsed: &RequestInfo, peer: &Peer) -> Result<RequestInFlight, RequestError> {
         let kind = match parsed.resource() {
             Some(resource) if resource.verb == Verb::Watch => Kind::Watch,
             Some(resource) if resource.is_stream() => Kind::Stream,
@@ -241,7 +245,7 @@ impl Proxy {
         peer: &Peer,
         started: Instant,
     ) -> Option<Arc<CacheableRequest>> {
-        let (views, resource) = (self.views.as_ref()?, parsed.resource()?);
+        let (views, resource) = (self.handlers.shared_views()?, parsed.resource()?);
         let cacheable = || Self::cacheable_request(request, parsed, component, caller, peer, started);
         (*request.method() == Method::GET && views.serve(component, resource)).then(cacheable)
     }
@@ -284,21 +288,23 @@ impl Proxy {
                 if let Some((read, watched)) = read.as_ref().zip(watched.as_ref())
                     && self.continues_filtered(read).await
                 {
-                    let continued = cached::private::continued(self, read, watched).await;
+                    let continued = cached::private::continued(&self.handlers, read, watched).await;
                     if let Some(response) = continued {
-                        return Meter::new(self.metrics.clone(), handler_of(Verb::Watch), started).attach(response);
+                        return Meter::new(self.handlers.metrics.clone(), handler_of(Verb::Watch), started)
+                            .attach(response);
                     }
                 }
-                let asks_token = self.views.is_some() && token_request::is_token_request(&request, &parsed);
+                let asks_token =
+                    self.handlers.shared_views().is_some() && token_request::is_token_request(&request, &parsed);
                 let forward = ForwardRequest { request, upgrade, parsed, caller, component: &component, peer: &peer };
                 let response = match asks_token {
-                    true => token_request::respond(self, forward, started).await,
-                    false => forward::forward(self, forward, started).await,
+                    true => token_request::respond(&self.offline, forward, started).await,
+                    false => forward::forward(&self.handlers, forward, started).await,
                 };
-                match read.filter(|read| self.is_filtered_now(&read.component, &read.resource)) {
+                match read.filter(|read| self.handlers.chains.is_filtered_now(&read.component, &read.resource)) {
                     // A filter has begun to match: nothing of after that leaves unfiltered.
                     Some(mut read) if response.status().is_success() => {
-                        read.take_filters(self);
+                        read.take_filters(&self.handlers);
                         self.respond_to_read(read, started, None, watched.as_ref()).await
                     }
                     _ => response,
@@ -306,10 +312,10 @@ impl Proxy {
             }
             Route::Write { resource, chain } => {
                 let write = WriteRequest { chain, component, caller, parsed, resource };
-                write.respond(self, request, started).await
+                write.respond(&self.handlers, request, started).await
             }
             Route::Read { resource, chain } => {
-                let compress = self.compression.is_for(peer.address.ip());
+                let compress = self.handlers.compression.is_for(peer.address.ip());
                 let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
                 let RequestInfo { forward: path, query, .. } = parsed;
                 let filtering = Filtering::of(Some(chain));
@@ -337,7 +343,7 @@ impl Proxy {
     /// Whether a request lists or watches what views serve: its permission is kept for the account of its client.
     fn is_cached_collection(&self, parsed: &RequestInfo, component: &str) -> bool {
         let is_collection = |resource: &&ResourceRequest| matches!(resource.verb, Verb::List | Verb::Watch);
-        let (views, resource) = (self.views.as_ref(), parsed.resource().filter(is_collection));
+        let (views, resource) = (self.handlers.shared_views(), parsed.resource().filter(is_collection));
         views.zip(resource).is_some_and(|(views, resource)| views.serve(component, resource))
     }
 
@@ -353,7 +359,7 @@ impl Proxy {
         let is_read = |resource: &&ResourceRequest| resource.verb_class() == Some(VerbClass::Read);
         let resource = parsed.resource().filter(is_read).filter(|_| *request.method() == Method::GET)?;
         Some(ReadRequest::new(ReadParts {
-            filtering: self.filtering(component, &resource.resource),
+            filtering: self.handlers.chains.filtering(component, &resource.resource),
             component: component.to_owned(),
             caller: caller.clone(),
             method: Method::GET,
@@ -362,19 +368,23 @@ impl Proxy {
             path: parsed.forward.clone(),
             query: parsed.query.clone(),
             resource: resource.clone(),
-            compress: self.compression.is_for(peer.address.ip()),
+            compress: self.handlers.compression.is_for(peer.address.ip()),
         }))
     }
 
     /// Whether a watch that no filter matches continues from what filters may have made.
     async fn continues_filtered(&self, read: &ReadRequest) -> bool {
         let resource = &read.resource.resource;
-        if read.is_table() || !watch::continues(&read.query) || !self.has_filtered(&read.component, resource) {
+        if read.is_table()
+            || !watch::continues(&read.query)
+            || !self.handlers.chains.has_filtered(&read.component, resource)
+        {
             return false;
         }
-        read.find_stamp(self).await;
+        read.find_stamp(&self.handlers).await;
         let version = read.query.first("resourceVersion").unwrap_or_default();
-        read.is_of_views(self) || !self.chain_stamps.covers(read.filtering.version(), resource, version)
+        read.is_of_views(&self.handlers)
+            || !self.handlers.views.chain_stamps().covers(read.filtering.version(), resource, version)
     }
 
     /// Parses a request, and selects its credential and its route. Removes the hop-by-hop headers before it decides anything
@@ -384,20 +394,20 @@ impl Proxy {
         request: &mut http::Request<Incoming>,
         peer: &Peer,
         websocket: &mut Option<WebSocketWatch>,
-    ) -> Result<RequestContext, StatusError> {
+    ) -> Result<RequestContext, RequestError> {
         if *request.method() == Method::TRACE {
-            return Err(StatusError::Method);
+            return Err(RequestError::Method);
         }
         let parsed = RequestInfo::parse(request.method(), request.uri())?;
         if self.tasks.is_stopping() && parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch) {
-            return Err(StatusError::Stopping);
+            return Err(StatusError::Stopping.into());
         }
         let handshake = Handshake::of(request, &parsed);
         let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
         *websocket = handshake.map(|handshake| WebSocketWatch::take(request, handshake, peer)).transpose()?;
         let component = client_component(request.headers()).to_owned();
-        let caller = self.access.identify(request, &parsed, peer).await?;
-        let route = self.route(request.method(), &parsed, &component).await?;
+        let caller = self.handlers.access.identify(request, &parsed, peer).await?;
+        let route = self.handlers.chains.route(request.method(), &parsed, &component).await?;
         Ok(RequestContext { parsed, upgrade, component, caller, route })
     }
 
@@ -414,22 +424,30 @@ impl Proxy {
         let compress = read.compress && verb != Verb::Watch && read.method != Method::HEAD;
         let handler = handler_of(verb);
         // Created first: it also counts a request whose client leaves before the response.
-        let meter = Meter::new(self.metrics.clone(), handler, started);
+        let meter = Meter::new(self.handlers.metrics.clone(), handler, started);
         let response = match (verb, watched) {
-            (Verb::List, _) => list::list(self, read).await,
-            (_, Some(watched)) => watch::watch(self, read, watched).await,
-            _ => get::get(self, read, remembered).await,
+            (Verb::List, _) => list::list(&self.handlers, read).await,
+            (_, Some(watched)) => watch::watch(&self.handlers, read, watched).await,
+            _ => {
+                let keep = remembered.map(|object| {
+                    move |read: &ReadRequest, encoding, parts: &http::response::Parts, body| {
+                        self.offline.keep(object, read, encoding, parts, body);
+                    }
+                });
+                let keep = keep.as_ref().map(|keep| keep as get::Keep<'_>);
+                get::get(&self.handlers, read, keep).await
+            }
         };
         let response = match response {
             Ok(response) if compress => compressed(response),
             Ok(response) => response,
             Err(error) => {
-                let error = error.with_outage(&self.outage);
+                let error = error.with_outage(&self.handlers.outage);
                 if matches!(error, StatusError::NotFound { .. }) {
                     tracing::debug!(%path, component, "object is hidden from this client, returned 404");
                 } else {
                     let code = error.code().as_u16();
-                    self.failures.warn("filtered read failed", (&path, &component), Some(code), &error);
+                    self.handlers.failures.warn("filtered read failed", (&path, &component), Some(code), &error);
                 }
                 error.response(encoding)
             }

@@ -8,7 +8,6 @@ mod disk;
 mod filtered;
 mod full_port;
 mod identity;
-mod layers;
 mod offline;
 mod private;
 mod script;

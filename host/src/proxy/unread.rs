@@ -21,7 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep};
 
-use super::body::{AbortError, ResponseBody};
+use crate::serve::body::{AbortError, ResponseBody};
 use weir_front::{ActiveRequest, ConnectionPeer};
 
 /// How long a client may take nothing. A person may have paused `kubectl logs | less`.

@@ -7,7 +7,7 @@
 //! Back-pressure: the body is read only when all frames before have been written. Memory: [`events`] and [`socket`].
 
 mod events;
-pub(in crate::proxy) mod handshake;
+pub(crate) mod handshake;
 mod socket;
 
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use self::events::{Events, Framing};
 use self::handshake::{Accepted, Handshake, HandshakeError};
 use self::socket::EventSocket;
 use super::Proxy;
-use super::body::{ResponseBody, empty};
-use super::respond::StatusError;
+use crate::serve::body::{ResponseBody, empty};
+use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_front::Peer;
 use weir_kube::Encoding;
 

@@ -8,8 +8,8 @@ use super::super::status::{FilterStatus, ReloadError, ReloadResult};
 use super::*;
 use weir_kube::LookupSpec;
 
-use crate::proxy::ProxyMetrics;
 use crate::reload::ReloadMetrics;
+use crate::serve::ProxyMetrics;
 
 fn admin() -> (Admin, Arc<FilterStatus>, Arc<ReloadMetrics>) {
     let (status, mut registry) = (Arc::new(FilterStatus::default()), Registry::default());

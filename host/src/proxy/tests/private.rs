@@ -245,7 +245,7 @@ async fn without_an_api_server_an_open_watch_goes_on_and_a_new_one_is_refused() 
     let down = is_down.clone();
     fixture.server.on_request(move |_| if down.load(Ordering::Relaxed) { Action::Hang } else { Action::Serve });
     fixture.server.break_connections();
-    while fixture.proxy.upstream.is_reachable() {
+    while fixture.proxy.handlers.upstream.is_reachable() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(fixture.send(WATCH, &[]).await.status(), StatusCode::SERVICE_UNAVAILABLE);

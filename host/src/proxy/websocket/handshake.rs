@@ -18,7 +18,7 @@ const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Why a WebSocket cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub(in crate::proxy) enum HandshakeError {
+pub(crate) enum HandshakeError {
     /// 400: the request has no key.
     #[error("the header Sec-WebSocket-Key is missing")]
     Key,
@@ -34,7 +34,7 @@ pub(in crate::proxy) enum HandshakeError {
 }
 
 /// A request for a WebSocket.
-pub(in crate::proxy) struct Handshake {
+pub(crate) struct Handshake {
     /// As the API server reads it, before the hop-by-hop headers are removed.
     credential: WebSocketCredential,
 }
@@ -50,7 +50,7 @@ pub(super) struct Accepted {
 
 impl HandshakeError {
     /// The HTTP status code.
-    pub(in crate::proxy) fn code(self) -> StatusCode {
+    pub(crate) fn code(self) -> StatusCode {
         match self {
             Self::Key | Self::Version | Self::Protocols => StatusCode::BAD_REQUEST,
             Self::Credential(_) => StatusCode::UNAUTHORIZED,
@@ -61,7 +61,7 @@ impl HandshakeError {
 impl Handshake {
     /// Returns the handshake of a request with all its headers; `None` if it asks for no watch over a WebSocket. HTTP/2 has no
     /// `Upgrade`.
-    pub(in crate::proxy) fn of<B>(request: &Request<B>, parsed: &RequestInfo) -> Option<Self> {
+    pub(crate) fn of<B>(request: &Request<B>, parsed: &RequestInfo) -> Option<Self> {
         // A stream below the old path prefix `watch/` is none.
         let is_watch =
             parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch && !resource.may_upgrade());

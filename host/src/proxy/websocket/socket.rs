@@ -19,7 +19,7 @@ use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 
 use super::events::{Events, Framing, TooLarge};
-use crate::proxy::body::ResponseBody;
+use crate::serve::body::ResponseBody;
 
 /// The size up to which small events leave together.
 const BATCH: usize = 16 << 10;

@@ -5,7 +5,7 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::proxy::body::AbortError;
+use crate::serve::body::AbortError;
 
 const TEXT: OpCode = OpCode::Data(Data::Text);
 const PONG: OpCode = OpCode::Control(Control::Pong);

@@ -1,0 +1,306 @@
+//! Lists and watches that are answered from a view, without a request to the API server.
+//!
+//! Informers are served from views: lists at `resourceVersion` 0 or N, watches, and watch-lists. All other reads go
+//! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
+//! gets and lists, too, with a `Warning` header. Other Weirs of the pool read from unfiltered views (`pool/answers.rs`).
+
+pub(crate) mod bookmark;
+pub(crate) mod fresh;
+mod get;
+pub(crate) mod list;
+pub(crate) mod list_memory;
+mod list_writer;
+mod older;
+pub(crate) mod private;
+mod share;
+mod start;
+mod table;
+pub(crate) mod watch;
+mod watch_events;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use tokio_util::sync::CancellationToken;
+use weir_kube::{
+    Accepted, Encoding, IncludeObject, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest,
+    Transform, Verb, VerbClass,
+};
+use weir_upstream::Delegation;
+
+use self::start::{Start, is_consistent};
+use super::gzip::compressed;
+use super::read::negotiate;
+use crate::serve::Handlers;
+use crate::serve::body::{Meter, ResponseBody, guarded};
+use crate::serve::metrics::handler_of;
+use crate::serve::respond::{ApiStatus as _, StatusError};
+use weir_access::Caller;
+use weir_view::{Permit, RequestSelector, View, ViewSnapshot};
+use weir_wire::headers;
+
+/// The warning on every answer that may be stale.
+pub(crate) const OFFLINE: HeaderValue =
+    HeaderValue::from_static("299 - \"weir: the API server cannot be reached, this is the node's cached state\"");
+
+/// A list or watch that a view may answer.
+pub(crate) struct CachedRead {
+    pub(crate) component: String,
+    pub(crate) resource: ResourceRequest,
+    options: Arc<ListOptions>,
+    media_type: MediaType,
+    selector: RequestSelector,
+    pub(crate) start: Start,
+    /// Whether the view shows what the chain makes that was in force when the request arrived.
+    is_in_step: bool,
+    /// The delegation of the client's own credential to the view's reflector, while the response is open.
+    delegation: Option<Delegation>,
+}
+
+impl CachedRead {
+    /// Returns the read; `None` if only the API server can answer it.
+    pub(crate) fn of(
+        mut media_type: MediaType,
+        component: &str,
+        request: &RequestInfo,
+        selector: RequestSelector,
+        online: bool,
+    ) -> Option<Self> {
+        let resource = request.resource()?;
+        if matches!(media_type.transform, Transform::Table(..)) {
+            if online {
+                return None;
+            }
+            if resource.verb == Verb::Watch || media_type.encoding != Encoding::Json {
+                media_type.transform = Transform::None;
+            }
+        }
+        // Only the API server answers requests that Weir does not read exactly as it does.
+        let options = resource.options.as_ref().ok()?;
+        let start = Start::of(resource, options, online)?;
+        Some(Self {
+            component: component.to_owned(),
+            selector,
+            delegation: None,
+            resource: resource.clone(),
+            options: options.clone(),
+            media_type,
+            start,
+            is_in_step: true,
+        })
+    }
+
+    /// Whether the read is a watch-list, which starts with the whole state, and marks its end for a client that takes bookmarks.
+    fn is_marked_watch_list(&self) -> bool {
+        self.options.send_initial_events == Some(true) && self.takes_bookmarks()
+    }
+
+    fn takes_bookmarks(&self) -> bool {
+        self.options.allow_watch_bookmarks
+    }
+}
+
+/// A GET request, as far as a view needs to know it.
+pub(crate) struct CacheableRequest {
+    pub(crate) headers: HeaderMap,
+    pub(crate) parsed: RequestInfo,
+    pub(crate) component: String,
+    pub(crate) caller: Caller,
+    pub(crate) client: IpAddr,
+    pub(crate) started: Instant,
+    /// Closes the client's connection.
+    pub(crate) close: CancellationToken,
+}
+
+/// Responds to a read from a view; `None` if only the API server can answer it.
+pub(crate) async fn respond(
+    handlers: &Arc<Handlers>,
+    request: &Arc<CacheableRequest>,
+    online: bool,
+) -> Option<Response<ResponseBody>> {
+    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let views = handlers.shared_views()?;
+    // The API server answers subresources, some of them in other media types.
+    let resource = parsed.resource().filter(|resource| resource.subresource.is_none())?;
+    let options = match &resource.options {
+        Ok(options) => options,
+        // A parameter that Weir does not know, the API server may.
+        Err(error) if !online && error.kind != OptionsErrorKind::Unknown => {
+            return Some(StatusError::Options(error.clone()).response(Encoding::for_errors(headers)));
+        }
+        Err(_) => return None,
+    };
+    Start::of(resource, options, online)?;
+    let Accepted { media_type, is_served, .. } = negotiate(headers, resource, &parsed.query);
+    match (is_served, online) {
+        (true, _) => {}
+        // Its error is the API server's.
+        (false, true) => return None,
+        (false, false) => return Some(StatusError::NotAcceptable.response(Encoding::for_errors(headers))),
+    }
+    if !online
+        && matches!(media_type.transform, Transform::Table(..))
+        && let Err(error) = IncludeObject::validate(&parsed.query)
+    {
+        return Some(StatusError::Options(error).response(media_type.encoding));
+    }
+    // Checked first: a client without permission opens no view. It also identifies the owner of the credential for the keys of
+    // the read.
+    let permit = handlers.access.permit(caller, component, parsed).await?;
+    let own = respond_from(handlers, request, &permit, media_type, online).await;
+    if online || own.is_some() || views.is_refused(&permit) {
+        return own;
+    }
+    for wider in permit.of_wider() {
+        if let Some(response) = respond_from(handlers, request, &wider, media_type, online).await {
+            return Some(response);
+        }
+    }
+    None
+}
+
+/// Responds from the view that a permit opens.
+async fn respond_from(
+    handlers: &Arc<Handlers>,
+    request: &Arc<CacheableRequest>,
+    permit: &Permit,
+    media_type: MediaType,
+    online: bool,
+) -> Option<Response<ResponseBody>> {
+    let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
+    let (views, verb) = (handlers.shared_views()?, permit.resource().verb);
+    let mut read = CachedRead::of(media_type, component, parsed, permit.selector().clone(), online)?;
+    read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
+    let encoding = read.media_type.encoding;
+    let (view, charge) = match share::open(handlers, views, request, permit, online)? {
+        Ok(opened) => opened,
+        Err(error) => {
+            return Some(Meter::new(handlers.metrics.clone(), "refused", *started).attach(error.response(encoding)));
+        }
+    };
+    let response = read_view(handlers, request, read, view, online).await?;
+    let response = response.unwrap_or_else(|error| error.response(encoding));
+    let compress = verb == Verb::List && headers::accepts_gzip(headers) && handlers.compression.is_for(*client);
+    let response = if compress { compressed(response) } else { response };
+    let response = match charge {
+        Some(charge) => guarded(response, charge),
+        None => response,
+    };
+    Some(Meter::new(handlers.metrics.clone(), handler_of(verb), *started).attach(response))
+}
+
+/// Reads a view. `None`: the view cannot answer, and the API server must.
+async fn read_view(
+    handlers: &Arc<Handlers>,
+    request: &Arc<CacheableRequest>,
+    read: CachedRead,
+    view: Arc<View>,
+    online: bool,
+) -> Option<Result<Response<ResponseBody>, StatusError>> {
+    // Right after a start, the objects are on their way from disk.
+    let _ = tokio::time::timeout(handlers.start_wait, view.restored()).await;
+    // The API server refuses objects that its reader may not read any more, now and offline.
+    if view.is_refused() {
+        return None;
+    }
+    let is_synced = view.reflector_state().borrow().synced;
+    // Offline, a store without objects does not get any.
+    if !online && !is_synced {
+        return None;
+    }
+    ready(handlers, &view, online).await?;
+    // Until the API server has answered anything since the start, the objects on disk are the latest known ones.
+    if online && read.delegation.is_some() && handlers.upstream.has_answered() {
+        confirmed(handlers, &view).await?;
+    }
+    if online && is_consistent(&read.resource, &read.options) {
+        fresh::is_as_new_as_now(&view).await?;
+    }
+    if online && let Err(error) = fresh::is_of_this_cluster(read.start, &view).await {
+        return Some(Err(error));
+    }
+    // First, so that what a list gets at its version is in step. A watch begins before it, and gets the events.
+    if read.resource.verb == Verb::List
+        && let Err(error) = fresh::is_not_older(read.start, &view).await
+    {
+        return Some(Err(error));
+    }
+    let shown = in_step(handlers, &read, &view).await;
+    let read = CachedRead { is_in_step: shown.is_some(), ..read };
+    let warnings = view.warnings();
+    let present = || shown.unwrap_or_else(|| view.snapshot());
+    let response = match read.resource.verb {
+        Verb::List => list::list(handlers, &read, &view, &present()),
+        Verb::Watch => {
+            // It may wait for the API server, and reads the view by itself.
+            drop(present);
+            Ok(watch::watch(handlers, request, read, view, online).await?)
+        }
+        _ => get::get(&read, &present(), &view)?,
+    };
+    if !online {
+        handlers.metrics.offline_response();
+    }
+    Some(response.map(|mut response| {
+        for warning in warnings.iter().chain((!online).then_some(&OFFLINE)) {
+            response.headers_mut().append(header::WARNING, warning.clone());
+        }
+        response
+    }))
+}
+
+/// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own response
+/// explains best, such as RBAC that does not let the daemon read the resource.
+pub(crate) async fn ready(handlers: &Handlers, view: &View, online: bool) -> Option<()> {
+    let mut filled = view.subscribe();
+    let mut reflector = view.reflector_state();
+    // Objects that the reader may not read any more do not change in the view.
+    let refused = reflector.borrow().error.as_ref().is_some_and(|error| error.needs_operator_action());
+    if filled.borrow().is_some() {
+        return (!online || !refused).then_some(());
+    }
+    let refused = reflector.wait_for(|state| {
+        let is_final = |error: &weir_store::ReflectorError| online || error.needs_operator_action();
+        state.error.as_ref().is_some_and(is_final)
+    });
+    tokio::select! {
+        ready = filled.wait_for(|end| end.is_some()) => ready.ok().map(drop),
+        _ = refused => None,
+        () = tokio::time::sleep(handlers.start_wait) => None,
+    }
+}
+
+/// Waits until a view shows what the chain makes that was in force when the request arrived, and returns these objects: the view may
+/// still take a chain of between. One that takes longer shows it in events, or in the next list.
+async fn in_step(handlers: &Handlers, read: &CachedRead, view: &View) -> Option<Arc<ViewSnapshot>> {
+    let chain = handlers.chains.active()?.chain(&read.component, &read.resource.resource, VerbClass::Read);
+    let in_force = chain.map(|chain| chain.version());
+    let mut changes = view.subscribe();
+    let mut shown = None;
+    let reached = changes.wait_for(|_| {
+        shown = view.snapshot_in_step(in_force);
+        shown.is_some()
+    });
+    let _ = tokio::time::timeout(fresh::FRESH, reached).await;
+    shown
+}
+
+/// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon,
+/// and the read goes to the API server itself.
+async fn confirmed(handlers: &Handlers, view: &View) -> Option<()> {
+    let mut reflector = view.reflector_state();
+    let confirmed =
+        reflector.wait_for(|state| view.follows_api_server() || state.error.is_some() || view.awaits_history());
+    let confirmed = tokio::time::timeout(handlers.start_wait, confirmed).await;
+    (confirmed.is_ok() && view.follows_api_server()).then_some(())
+}
+
+/// The head of an answer from a view.
+fn head(encoding: Encoding, verb: Verb) -> http::response::Builder {
+    Response::builder()
+        .status(StatusCode::OK)
+        .header(header::CONTENT_TYPE, encoding.content_type(verb))
+        .header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"))
+}

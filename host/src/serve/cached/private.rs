@@ -1,0 +1,193 @@
+//! Filtered watches that no shared view serves: of resources that are not cached, of aggregated APIs, too wide ones, and with
+//! selectors that only the API server evaluates.
+//!
+//! A view serves them, too, with all that it promises. Its store is private: read with exactly the client's credential and in its
+//! words, so that the API server itself decides what is in it. It is in memory only, in the share of the client's user, and lasts as
+//! long as a watch of it is open and a minute longer, for the same credential and request. What cannot be served so gets what the API
+//! server says of it, or an error, never a watch without filters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, StatusCode, header};
+use tokio::time::timeout;
+use weir_kube::{ListOptions, OptionsErrorKind, RequestInfo, RequestKind};
+use weir_store::ReflectorError;
+use weir_upstream::ResponseBodyError;
+
+use super::start::is_consistent;
+use super::{CacheableRequest, CachedRead, fresh, in_step, share, watch};
+use crate::serve::Handlers;
+use crate::serve::body::{AbortError, ResponseBody, guarded};
+use crate::serve::read::{ReadRequest, ReadResponse};
+use crate::serve::respond::{ApiStatus as _, StatusError};
+use weir_view::{RequestSelector, View};
+use weir_wire::headers::FromUpstream;
+
+/// How long the first list of a store may take.
+const FIRST_LIST: Duration = Duration::from_secs(300);
+
+/// Responds to a filtered watch.
+///
+/// # Errors
+/// The watch cannot be served, and the API server does not say why.
+pub(crate) async fn watch(
+    handlers: &Arc<Handlers>,
+    read: &ReadRequest,
+    request: &Arc<CacheableRequest>,
+) -> Result<Response<ResponseBody>, StatusError> {
+    let reason = match respond(handlers, read, request).await {
+        Ok(response) => return Ok(response),
+        Err(Unserved::Error(error)) => return Err(error),
+        Err(Unserved::Store(error @ ReflectorError::NoRoom { .. })) => {
+            return Err(StatusError::NoRoom(error.to_string()));
+        }
+        Err(Unserved::Store(error)) => error.to_string(),
+        Err(Unserved::Unsaid) => "it does not report its newest version".to_owned(),
+        Err(Unserved::Unknown) => "Weir cannot filter a watch in this form".to_owned(),
+    };
+    if let Some(ReadResponse::Other(mut refusal)) = read.first(handlers).await.transpose()? {
+        // It says nothing of the permission to watch, but for a token that is refused altogether.
+        if refusal.status() != StatusCode::UNAUTHORIZED {
+            refusal.extensions_mut().remove::<FromUpstream>();
+        }
+        return Ok(refusal);
+    }
+    match read.send(handlers, read.upstream_path()).await? {
+        ReadResponse::Other(refusal) => Ok(refusal),
+        ReadResponse::Objects(_) => Err(StatusError::InvalidResponse(reason)),
+    }
+}
+
+/// Responds to a watch that filters matched before and no longer do. `None`: it is forwarded.
+pub(crate) async fn continued(
+    handlers: &Arc<Handlers>,
+    read: &ReadRequest,
+    request: &Arc<CacheableRequest>,
+) -> Option<Response<ResponseBody>> {
+    match respond(handlers, read, request).await {
+        Ok(response) => Some(response),
+        Err(Unserved::Error(error)) => Some(error.response(read.media_type.encoding)),
+        Err(Unserved::Store(_) | Unserved::Unsaid | Unserved::Unknown) => None,
+    }
+}
+
+/// Why no private view serves a watch.
+enum Unserved {
+    /// The client gets this error.
+    Error(StatusError),
+    /// Its store cannot be filled.
+    Store(ReflectorError),
+    /// The API server does not say how new it is, or refuses to.
+    Unsaid,
+    /// The API server's own answer is the best.
+    Unknown,
+}
+
+/// Responds from a private view.
+async fn respond(
+    handlers: &Arc<Handlers>,
+    read: &ReadRequest,
+    request: &Arc<CacheableRequest>,
+) -> Result<Response<ResponseBody>, Unserved> {
+    if !handlers.upstream.is_reachable() || !read.is_served() {
+        return Err(Unserved::Unknown);
+    }
+    let media_type = read.media_type;
+    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let views = &handlers.views;
+    let parsed = with_known_options(parsed).ok_or(Unserved::Unknown)?;
+    let read = CachedRead::of(media_type, component, &parsed, RequestSelector::default(), true);
+    let mut read = read.ok_or(Unserved::Unknown)?;
+    let own = handlers.access.own(caller, headers, &parsed, media_type.encoding).await;
+    let (permit, credential) = own.ok_or(Unserved::Unknown)?;
+    if !views.can_read_as(permit.reader()) {
+        return Err(Unserved::Unknown);
+    }
+    read.delegation = views.delegate(permit.reader(), credential);
+    let too_many = || Unserved::Error(StatusError::NoRoom("too many of them are open".to_owned()));
+    let opened = share::open(handlers, views, request, &permit, true).ok_or_else(too_many)?;
+    let (view, charge) = opened.map_err(Unserved::Error)?;
+    // A list that began after the request is as new as it asks for, and the API server has allowed it since.
+    let is_new = view.store_opened() >= request.started;
+    filled(handlers, &view, read.delegation.is_some()).await?;
+    if !is_new {
+        let newest = timeout(handlers.start_wait, view.newest_version()).await;
+        let slow = |_| {
+            Unserved::Error(StatusError::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(
+                handlers.start_wait,
+            ))))
+        };
+        let version = newest.map_err(slow)?.ok_or(Unserved::Unsaid)?;
+        // Only a BOOKMARK shows it then.
+        let within = if view.can_reach() { fresh::FRESH } else { handlers.start_wait };
+        if is_consistent(&read.resource, &read.options)
+            && timeout(within, fresh::reaches(&view, version)).await.is_err()
+        {
+            let current = view.snapshot().version;
+            return Err(Unserved::Error(StatusError::TooLargeVersion { version, current }));
+        }
+    }
+    fresh::is_of_this_cluster(read.start, &view).await.map_err(Unserved::Error)?;
+    let is_in_step = in_step(handlers, &read, &view).await.is_some();
+    let warnings = view.warnings();
+    let response = watch::watch(handlers, request, CachedRead { is_in_step, ..read }, view, true).await;
+    let mut response = response.ok_or(Unserved::Unknown)?;
+    for warning in warnings.iter() {
+        response.headers_mut().append(header::WARNING, warning.clone());
+    }
+    Ok(match charge {
+        Some(charge) => guarded(response, charge),
+        None => response,
+    })
+}
+
+/// The request without the parameters that only the API server knows: they are in the store's requests.
+fn with_known_options(parsed: &RequestInfo) -> Option<RequestInfo> {
+    let resource = parsed.resource().filter(|resource| resource.subresource.is_none())?;
+    match &resource.options {
+        Ok(_) => Some(parsed.clone()),
+        Err(error) if error.kind == OptionsErrorKind::Unknown => {
+            let mut known = resource.clone();
+            known.options = Ok(Arc::new(ListOptions::decode(&parsed.query).ok()?));
+            Some(RequestInfo { kind: RequestKind::Resource(Box::new(known)), ..parsed.clone() })
+        }
+        Err(_) => None,
+    }
+}
+
+/// Waits until a view has its objects, and its client may read them. A store that is read with a delegated credential follows the API
+/// server again before anything of it is shown.
+async fn filled(handlers: &Handlers, view: &View, is_delegated: bool) -> Result<(), Unserved> {
+    let (mut filled, mut followed, mut refused) = (view.subscribe(), view.reflector_state(), view.reflector_state());
+    let ready = async {
+        filled.wait_for(|end| end.is_some()).await.ok()?;
+        followed.wait_for(|_| !is_delegated || view.follows_api_server()).await.ok().map(drop)
+    };
+    // What passes by itself, such as 503, is waited for a while.
+    let failing = async {
+        loop {
+            tokio::time::sleep(handlers.start_wait).await;
+            if let Some(error) = &view.reflector_state().borrow().error {
+                return error.clone();
+            }
+            // Where the API server does not say enough to compare, a list is certain.
+            if view.awaits_history() {
+                view.list_again();
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        // Its list would go on, in nobody's share.
+        () = view.closed().cancelled() => Err(Unserved::Error(StatusError::NoRoom("it was closed to make room for others".to_owned()))),
+        state = refused.wait_for(|state| state.error.as_ref().is_some_and(ReflectorError::needs_operator_action)) => {
+            let error = state.ok().and_then(|state| state.error.clone());
+            Err(error.map_or(Unserved::Unknown, Unserved::Store))
+        }
+        ready = ready => ready.ok_or(Unserved::Unknown),
+        error = failing => Err(Unserved::Store(error)),
+        () = tokio::time::sleep(FIRST_LIST) => Err(Unserved::Unknown),
+        () = handlers.tasks.stopping() => Err(Unserved::Error(StatusError::Stopping)),
+    }
+}
