@@ -17,7 +17,7 @@ use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
-use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, Notices, VerdictSources};
+use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, HealthSources, Notices};
 use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
@@ -272,9 +272,9 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     });
     tasks.spawn_until_stop(notices.clone().log());
     tasks.spawn_until_stop(Notices::follow_history(notices.history.clone(), check.findings.subscribe()));
-    let verdict = VerdictSources { status: status.clone(), reflectors, notices, caches: caches.clone() };
+    let health = HealthSources { status: status.clone(), reflectors, notices, caches: caches.clone() };
     let changes = metrics.runtime.breaker_changes();
-    let report = NodeReport::new(&config.node_name, verdict.clone(), changes, upstream.clone(), config.node_condition)
+    let report = NodeReport::new(&config.node_name, health.clone(), changes, upstream.clone(), config.node_condition)
         .with_differences(check.findings.subscribe());
     tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
     let activity = Arc::<Activity>::default();
@@ -282,7 +282,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     tasks.spawn_until_stop(activity.clone().follow(sources));
     let admin = AdminParts {
         activity,
-        sources: verdict,
+        sources: health,
         registry,
         metrics: metrics.admin,
         runtime: metrics.runtime,

@@ -66,7 +66,7 @@ async fn an_object_whose_filter_returns_errors_is_set_aside_and_named() {
 
 /// No object fails often enough to be set aside.
 #[tokio::test]
-async fn a_filter_that_fails_once_on_each_of_many_objects_is_in_the_verdict() {
+async fn a_filter_that_fails_once_on_each_of_many_objects_makes_the_node_degraded() {
     let server = edge().await;
     for n in 0..5 {
         server.store().put(service(&format!("s-{n}"), "ClusterIP")).unwrap();

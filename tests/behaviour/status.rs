@@ -39,13 +39,13 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
     let weir = setup.start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
-    assert!(printed(&weir, 0, &[]).await.starts_with("Verdict:  ready\n"));
+    assert!(printed(&weir, 0, &[]).await.starts_with("Health:   ready\n"));
     shows_health(&weir, "ready").await;
     let from = weir.log_length();
     weir.put_filters("filters: [{name: a, module: '\u{1b}[31m.wasm'}]");
     weir.logged_after(from, "configuration refused").await;
     let text = printed(&weir, 2, &["-o", "wide"]).await;
-    assert!(text.starts_with("Verdict:  degraded\n"), "{text}");
+    assert!(text.starts_with("Health:   degraded\n"), "{text}");
     let row = |start: &str| text.lines().find(|line| line.starts_with(start)).map(str::to_owned).unwrap_or_default();
     assert_eq!(row("Node:"), "Node:     edge-a", "{text}");
     assert!(row("Ready:").ends_with("yes") && row("Offline:").ends_with("no"), "{text}");
@@ -57,7 +57,7 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     assert!(!text.contains('\u{1b}'), "nothing controls the terminal: {text:?}");
 
     let json: Value = serde_json::from_str(&printed(&weir, 2, &["-o", "json"]).await).unwrap();
-    assert_eq!((&json["verdict"], &json["notices"][0]["name"]), (&"degraded".into(), &"refused".into()));
+    assert_eq!((&json["health"], &json["notices"][0]["name"]), (&"degraded".into(), &"refused".into()));
     assert_eq!(json["filters"][0]["name"], "discardcloudservice");
     assert_eq!(json["reloads"][1]["changes"][0]["change"], "added");
     assert_eq!(json["clients"][0]["component"], "kube-proxy");
@@ -76,14 +76,14 @@ async fn an_outage_and_the_kill_switch_are_no_exit_code_0() {
     weir.logged_after(from, "filter set activated").await;
     let text = printed(&weir, 2, &[]).await;
     assert!(
-        text.starts_with("Verdict:  degraded\n") && text.contains("Notice:   filters-off: all filters are off"),
+        text.starts_with("Health:   degraded\n") && text.contains("Notice:   filters-off: all filters are off"),
         "{text}"
     );
     shows_health(&weir, "degraded").await;
     link.down().await;
     weir.logged("the API server is down").await;
     let text = printed(&weir, 2, &[]).await;
-    assert!(text.starts_with("Verdict:  offline\n"), "{text}");
+    assert!(text.starts_with("Health:   offline\n"), "{text}");
     shows_health(&weir, "offline").await;
 }
 

@@ -77,7 +77,7 @@ fn each_alert_and_each_notice_is_in_the_documents() {
     }
     let troubleshooting = text("troubleshooting.md");
     let mut notices = 0;
-    for file in ["verdict.rs", "notices.rs"] {
+    for file in ["health.rs", "notices.rs"] {
         let source = std::fs::read_to_string(built::workspace().join("host/src/admin").join(file)).unwrap();
         for before in ["add(", "Notice::new("] {
             for rest in source.split(before).skip(1) {

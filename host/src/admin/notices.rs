@@ -1,7 +1,7 @@
 //! What an operator should know of this node now: for each condition one line that says what it means and what to do.
 //!
 //! The lines are the same in `/status`, in `weir status`, on the status page and in `/readyz?verbose`; the metric `weir_notices` and
-//! the condition of the Node have their names, and deploy/troubleshooting.md is by them. Those of filters are in [`super::verdict`].
+//! the condition of the Node have their names, and deploy/troubleshooting.md is by them. Those of filters are in [`super::health`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The faults that the verdict names. `crate::verdict_places` covers what becomes of it elsewhere.
+//! The faults that the health of the node names. `crate::health_places` covers what becomes of it elsewhere.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::super::status::ReloadResult;
 use super::*;
 use crate::node_facts::{NodeFacts, NodeState};
 
-impl VerdictSources {
+impl HealthSources {
     /// Without lookups, watch caches and API servers.
     pub(crate) fn of_filters(status: Arc<FilterStatus>) -> Self {
         let stores = ResourceStores::new(ResourceStoresConfig::default(), Tasks::default());
@@ -23,8 +23,8 @@ impl VerdictSources {
     }
 }
 
-impl Verdict {
-    /// A verdict of each kind of fault, and of none.
+impl HealthReport {
+    /// A report of each kind of fault, and of none.
     pub(crate) async fn samples() -> Vec<(&'static str, Self)> {
         let degraded = |notice: Option<Notice>| Self::new(false, None, notice.into_iter().collect());
         let first = SetAsideObject { object: "Service a/b".to_owned(), failures: 3, error: "trap: x".to_owned() };

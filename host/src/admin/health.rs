@@ -22,10 +22,10 @@ use crate::node_facts::SWITCH;
 /// The longest reason of a notice.
 const REASON: usize = 400;
 
-/// What the verdict is read from.
+/// What the health is read from.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "reports only")]
-pub struct VerdictSources {
+pub struct HealthSources {
     /// The filters and the last reloads.
     pub status: Arc<FilterStatus>,
     /// The lookups of filters.
@@ -36,9 +36,9 @@ pub struct VerdictSources {
     pub caches: Caches,
 }
 
-/// How this node is.
+/// How well this node is, and what is wrong with it.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct HealthReport {
     pub(crate) state: NodeHealth,
     /// Why there is no filter set yet.
     pub(crate) not_ready: Option<NotReady>,
@@ -82,10 +82,10 @@ impl NodeHealth {
     }
 }
 
-impl Verdict {
-    /// The verdict of the moment.
-    pub(crate) fn of(sources: &VerdictSources) -> Self {
-        let VerdictSources { status, reflectors, notices, caches } = sources;
+impl HealthReport {
+    /// The health at this moment.
+    pub(crate) fn of(sources: &HealthSources) -> Self {
+        let HealthSources { status, reflectors, notices, caches } = sources;
         let is_offline = caches.upstream.as_ref().is_some_and(|upstream| upstream.offline_since().is_some());
         let reflectors = reflectors.status();
         let degraded: Vec<_> = caches.status().iter().flat_map(degraded).collect();
@@ -116,7 +116,7 @@ impl Verdict {
     /// Its members of `/status`.
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "verdict": self.state.label(),
+            "health": self.state.label(),
             "ready": self.not_ready.is_none(),
             "notReady": self.not_ready.as_ref().map(ToString::to_string),
         })
