@@ -17,5 +17,6 @@ pub use caches::Caches;
 pub use health::HealthSources;
 pub(crate) use health::{HealthReport, NodeHealth};
 pub use metrics::AdminMetrics;
+pub(crate) use notices::HttpsPort;
 pub use notices::Notices;
 pub use port::{Admin, AdminParts};

@@ -17,7 +17,7 @@ use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
-use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, HealthSources, Notices};
+use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, HealthSources, HttpsPort, Notices};
 use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
@@ -135,15 +135,15 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         None => None,
     };
     if let Some(pods) = &config.pods {
-        let address = PodAddress::new(pods, metrics.pods, tasks.clone());
+        let address = PodAddress::new(pods, metrics.pods.clone(), tasks.clone());
         tasks.spawn_until_stop(address.run().instrument(tracing::info_span!("pods")));
     }
 
     if let Some(directory) = config.cache_dir.clone() {
         config.put_cache_dir(take_over_former(directory).await);
     }
-    let (cache, _temporary) =
-        daemon_cache_directory(&mut config).await.map_err(system("--cache-dir cannot be used"))?;
+    let kept = daemon_cache_directory(&mut config).await.map_err(system("--cache-dir cannot be used"))?;
+    let cache = kept.path.clone();
     let time_file = match &config.cache_dir {
         Some(directory) => Some(TimeFile::restore(directory).await),
         None => None,
@@ -266,8 +266,10 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         node: Some((config.node_name.clone(), node.clone())),
         upstream: Some(upstream.clone()),
         servers: Some(addresses),
-        certificate: Some(metrics.serving_certificate),
+        https: config.secure.as_ref().map(|secure| HttpsPort::new(secure, metrics.serving_certificate)),
+        pod_address: config.pods.clone().map(|pods| (pods, metrics.pods)),
         disk: Some(disk.clone()),
+        unusable_cache: kept.unusable.clone(),
         history: Arc::default(),
     });
     tasks.spawn_until_stop(notices.clone().log());

@@ -25,7 +25,7 @@ const fn shown(
     Shown { fault, health, notice, condition }
 }
 
-const PLACES: [Shown; 12] = [
+const PLACES: [Shown; 17] = [
     shown(
         "nothing",
         "ready",
@@ -56,6 +56,37 @@ const PLACES: [Shown; 12] = [
         "degraded",
         Some("failing-lookups"),
         Some(("FailingLookups", "failing-lookups (nodepools); see weir status on the node")),
+    ),
+    shown(
+        "failing cache",
+        "degraded",
+        Some("failing-cache"),
+        Some(("FailingCache", "failing-cache (services); see weir status on the node")),
+    ),
+    shown(
+        "no certificate",
+        "degraded",
+        Some("no-certificate"),
+        Some(("NoCertificate", "no-certificate; see weir status on the node")),
+    ),
+    shown(
+        "pod address",
+        "degraded",
+        Some("pod-address"),
+        Some(("PodAddress", "pod-address; see weir status on the node")),
+    ),
+    // Another program provides it: a remark.
+    shown(
+        "another's pod address",
+        "ready",
+        Some("no-pod-interface"),
+        Some(("FiltersActive", "the newest configuration is active, and nothing is wrong")),
+    ),
+    shown(
+        "cache directory",
+        "degraded",
+        Some("cache-directory"),
+        Some(("CacheDirectory", "cache-directory; see weir status on the node")),
     ),
     // It cannot be written.
     shown("offline", "offline", Some("offline"), None),

@@ -4,10 +4,12 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
-use weir_apiserver::ApiServer;
-use weir_tests::built;
+use weir_apiserver::{ApiServer, End};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant;
 use weir_tests::link::Link;
+use weir_tests::rights::{ACCOUNT, Rights};
+use weir_tests::{built, until};
 
 use super::{NO_LOAD_BALANCERS, edge};
 
@@ -85,6 +87,45 @@ async fn an_outage_and_the_kill_switch_are_no_exit_code_0() {
     let text = printed(&weir, 2, &[]).await;
     assert!(text.starts_with("Health:   offline\n"), "{text}");
     shows_health(&weir, "offline").await;
+}
+
+/// A notice of this name, as `/status` has it.
+async fn notice(weir: &Daemon, name: &str) -> Option<Value> {
+    let status = weir.admin().json("/status").await;
+    status["notices"].as_array().unwrap().iter().find(|notice| notice["name"] == name).cloned()
+}
+
+#[tokio::test]
+async fn a_watch_cache_that_fails_while_a_server_answers_is_a_fault() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
+    shows_health(&weir, "ready").await;
+    let shipped = Rights::shipped();
+    server.set_rights(ACCOUNT, move |asked| asked.resource != "services" && shipped.allow(asked));
+    server.close_watches(End::Clean);
+    until!(notice(&weir, "failing-cache").await.is_some());
+    let text = printed(&weir, 2, &[]).await;
+    let words = "Notice:   failing-cache: watch caches (services) fail although an API server answers";
+    assert!(text.contains(words) && text.contains("listing services is forbidden"), "{text}");
+    shows_health(&weir, "degraded").await;
+    grant(&server, Rights::shipped());
+    until!(notice(&weir, "failing-cache").await.is_none());
+    shows_health(&weir, "ready").await;
+}
+
+#[tokio::test]
+async fn a_pod_address_that_weir_cannot_provide_is_a_fault_and_one_of_another_program_a_remark() {
+    let server = edge().await;
+    let setup = || Setup::new(server.url()).filters("filters: []");
+    let weir = setup().start_ready().await;
+    until!(notice(&weir, "no-pod-interface").await.is_some_and(|notice| notice["isRemark"] == true));
+    shows_health(&weir, "ready").await;
+    // An interface that the daemon has not created, and so does not change.
+    let weir = setup().flag("--pod-interface", "lo").start_ready().await;
+    until!(notice(&weir, "pod-address").await.is_some_and(|notice| notice["isRemark"] == false));
+    shows_health(&weir, "degraded").await;
+    assert_eq!(notice(&weir, "no-pod-interface").await, None);
 }
 
 #[tokio::test]
