@@ -30,6 +30,10 @@ fn queries() -> Vec<(String, String)> {
         }
     }
     assert!(queries.len() > 20);
+    // What is wrong is on it, not only what goes on.
+    for metric in ["weir_node_health{", "weir_notices{"] {
+        assert!(queries.iter().any(|(_, query)| query.contains(metric)), "no panel has {metric}");
+    }
     queries
 }
 
