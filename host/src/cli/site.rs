@@ -105,7 +105,9 @@ impl Site {
                 let wanted = Wanted::of(lookup)?;
                 match self.cluster.list(&wanted).await? {
                     Some(objects) => looked_up.extend(objects),
-                    None => drop(not_served.insert((wanted.resource, lookup.versions.clone()))),
+                    None => {
+                        not_served.insert((wanted.resource, lookup.versions.clone()));
+                    }
                 }
             }
         }
