@@ -3,6 +3,7 @@
 mod activity;
 mod caches;
 mod filter_change;
+mod health;
 mod metrics;
 mod notices;
 mod overview;
@@ -10,12 +11,12 @@ mod page;
 mod port;
 mod reload_history;
 pub mod status;
-mod verdict;
 
 pub use activity::{Activity, ActivitySources};
 pub use caches::Caches;
+pub use health::HealthSources;
+pub(crate) use health::{HealthReport, NodeHealth};
 pub use metrics::AdminMetrics;
+pub(crate) use notices::HttpsPort;
 pub use notices::Notices;
 pub use port::{Admin, AdminParts};
-pub use verdict::VerdictSources;
-pub(crate) use verdict::{NodeHealth, Verdict};

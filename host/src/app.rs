@@ -17,7 +17,7 @@ use weir_store::{Reflectors, watch_addresses};
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
-use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, Notices, VerdictSources};
+use crate::admin::{Activity, ActivitySources, Admin, AdminParts, Caches, HealthSources, HttpsPort, Notices};
 use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
@@ -135,15 +135,15 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         None => None,
     };
     if let Some(pods) = &config.pods {
-        let address = PodAddress::new(pods, metrics.pods, tasks.clone());
+        let address = PodAddress::new(pods, metrics.pods.clone(), tasks.clone());
         tasks.spawn_until_stop(address.run().instrument(tracing::info_span!("pods")));
     }
 
     if let Some(directory) = config.cache_dir.clone() {
         config.put_cache_dir(take_over_former(directory).await);
     }
-    let (cache, _temporary) =
-        daemon_cache_directory(&mut config).await.map_err(system("--cache-dir cannot be used"))?;
+    let kept = daemon_cache_directory(&mut config).await.map_err(system("--cache-dir cannot be used"))?;
+    let cache = kept.path.clone();
     let time_file = match &config.cache_dir {
         Some(directory) => Some(TimeFile::restore(directory).await),
         None => None,
@@ -266,15 +266,17 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         node: Some((config.node_name.clone(), node.clone())),
         upstream: Some(upstream.clone()),
         servers: Some(addresses),
-        certificate: Some(metrics.serving_certificate),
+        https: config.secure.as_ref().map(|secure| HttpsPort::new(secure, metrics.serving_certificate)),
+        pod_address: config.pods.clone().map(|pods| (pods, metrics.pods)),
         disk: Some(disk.clone()),
+        unusable_cache: kept.unusable.clone(),
         history: Arc::default(),
     });
     tasks.spawn_until_stop(notices.clone().log());
     tasks.spawn_until_stop(Notices::follow_history(notices.history.clone(), check.findings.subscribe()));
-    let verdict = VerdictSources { status: status.clone(), reflectors, notices, caches: caches.clone() };
+    let health = HealthSources { status: status.clone(), reflectors, notices, caches: caches.clone() };
     let changes = metrics.runtime.breaker_changes();
-    let report = NodeReport::new(&config.node_name, verdict.clone(), changes, upstream.clone(), config.node_condition)
+    let report = NodeReport::new(&config.node_name, health.clone(), changes, upstream.clone(), config.node_condition)
         .with_differences(check.findings.subscribe());
     tasks.spawn_until_stop(report.run().instrument(tracing::info_span!("node_report")));
     let activity = Arc::<Activity>::default();
@@ -282,7 +284,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     tasks.spawn_until_stop(activity.clone().follow(sources));
     let admin = AdminParts {
         activity,
-        sources: verdict,
+        sources: health,
         registry,
         metrics: metrics.admin,
         runtime: metrics.runtime,

@@ -18,15 +18,25 @@ use crate::config::ServeConfig;
 /// The permissions of group and others to write.
 const OTHERS_WRITE: u32 = 0o022;
 
+/// The cache directory of the daemon.
+#[derive(Debug)]
+pub(crate) struct DaemonCache {
+    /// The directory to use.
+    pub(crate) path: PathBuf,
+    /// Why that of `--cache-dir` is not used, with its path.
+    pub(crate) unusable: Option<String>,
+    /// Removes the directory, if it is temporary.
+    _temporary: Option<tempfile::TempDir>,
+}
+
 /// Returns the cache directory of the daemon. Where there is none that is the daemon's alone, on a disk that works, the daemon runs as
 /// without one: a cache is no reason not to serve.
 ///
 /// # Errors
 /// There is no place for temporary files either.
-pub(crate) async fn daemon_cache_directory(
-    config: &mut ServeConfig,
-) -> io::Result<(PathBuf, Option<tempfile::TempDir>)> {
-    let Some(path) = config.cache_dir.clone() else { return cache_directory(None) };
+pub(crate) async fn daemon_cache_directory(config: &mut ServeConfig) -> io::Result<DaemonCache> {
+    let created = |(path, temporary), unusable| DaemonCache { path, unusable, _temporary: temporary };
+    let Some(path) = config.cache_dir.clone() else { return Ok(created(cache_directory(None)?, None)) };
     let directory = path.clone();
     let create = move || cache_directory(Some(directory)).inspect(|(path, _)| tidy::tidy(path));
     match files::at(&path, files::DEADLINE, create).await {
@@ -34,9 +44,9 @@ pub(crate) async fn daemon_cache_directory(
             let path = path.display();
             tracing::error!(%path, %error, "the cache directory cannot be used, nothing is kept on disk until a restart");
             (config.cache_dir, config.disk_cache) = (None, None);
-            cache_directory(None)
+            Ok(created(cache_directory(None)?, Some(format!("{path}: {error}"))))
         }
-        Ok(created) => Ok(created),
+        Ok(found) => Ok(created(found, None)),
     }
 }
 

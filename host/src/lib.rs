@@ -16,6 +16,8 @@ mod disk_cache;
 mod documents;
 pub mod explanation;
 mod file_limit;
+#[cfg(test)]
+mod health_places;
 pub mod local_status;
 mod logging;
 pub mod lookups;
@@ -37,5 +39,3 @@ mod server_file;
 mod time_file;
 pub mod traces;
 mod unpack;
-#[cfg(test)]
-mod verdict_places;

@@ -1,12 +1,13 @@
 //! The cluster view of filters: reflectors in the daemon, files in `weir run` and `weir check`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec, Presence};
+use weir_kube::{GroupResource, InterfaceAddress, LookupSpec, Presence};
 use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
 use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors, StoreSnapshot};
 
@@ -36,9 +37,12 @@ pub struct ReflectorLookups(Arc<ReflectorView>);
 #[derive(Debug)]
 struct ReflectorSnapshot(Arc<StoreSnapshot>);
 
-/// The objects from files, which have one version only.
+/// The objects from files, which have one version only, and the resources that the cluster of them does not serve.
 #[derive(Debug)]
-struct FileSnapshot(FileObjects);
+struct FileSnapshot(FileObjects, NotServed);
+
+/// Resources, each with the versions that a lookup can read, of which an API server serves none.
+pub type NotServed = HashSet<(GroupResource, Vec<String>)>;
 
 /// The functions of [`Snapshot`], a trait of the runtime, by the queries of a type of the store. Neither crate knows the other.
 macro_rules! delegated {
@@ -82,7 +86,8 @@ impl FileView {
     /// Creates a view without objects, of a node without a name.
     #[must_use]
     pub fn empty() -> Self {
-        Self { snapshot: Arc::new(FileSnapshot(FileObjects::default())), node_name: Box::default(), endpoint: None }
+        let snapshot = Arc::new(FileSnapshot(FileObjects::default(), NotServed::new()));
+        Self { snapshot, node_name: Box::default(), endpoint: None }
     }
 
     /// Collects the objects that [`weir_store::read_objects`] returned. An object replaces an earlier one of the same kind,
@@ -96,8 +101,16 @@ impl FileView {
         addresses: Vec<InterfaceAddress>,
         endpoint: Option<Endpoint>,
     ) -> Result<Self, FileObjectsError> {
-        let snapshot = Arc::new(FileSnapshot(FileObjects::new(objects, addresses)?));
+        let snapshot = Arc::new(FileSnapshot(FileObjects::new(objects, addresses)?, NotServed::new()));
         Ok(Self { snapshot, node_name: node_name.into(), endpoint })
+    }
+
+    /// Of a cluster that does not serve these resources: nothing is known of their objects. Without this, an object that no file has
+    /// does not exist.
+    #[must_use]
+    pub fn of_cluster_without(self, resources: NotServed) -> Self {
+        let snapshot = FileSnapshot(self.snapshot.0.clone(), resources);
+        Self { snapshot: Arc::new(snapshot), ..self }
     }
 }
 
@@ -188,6 +201,14 @@ impl Snapshot for FileSnapshot {
     fn version(&self) -> u64 {
         0
     }
+
+    fn presence(&self, lookup: &LookupSpec, namespace: Option<&str>, name: &str) -> Presence {
+        match self.get(lookup, namespace, name) {
+            Some(_) => Presence::Present,
+            None if self.1.contains(&(lookup.resource.clone(), lookup.versions.clone())) => Presence::NotServed,
+            None => Presence::Absent,
+        }
+    }
 }
 
 impl LookupSource for ReflectorLookups {
@@ -204,5 +225,27 @@ impl LookupSource for ReflectorLookups {
             Ok(Box::new(ReflectorSubscription(handles)) as Lookups)
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_resource_that_is_not_served_nothing_is_known() {
+        let pool = serde_json::json!({"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": "a"}});
+        let lookup = |versions: &[&str]| LookupSpec {
+            versions: versions.iter().map(|version| (*version).to_owned()).collect(),
+            ..LookupSpec::all("nodepools.apps.openyurt.io".parse().unwrap())
+        };
+        let (newer, older) = (lookup(&["v1beta2"]), lookup(&["v1alpha1"]));
+        let view = FileView::new("edge-a", [pool], Vec::new(), None).unwrap();
+        let presence = |view: &FileView, lookup, name| view.snapshot().presence(lookup, None, name);
+        assert_eq!(presence(&view, &older, "a"), Presence::Absent);
+        let view = view.of_cluster_without([(older.resource.clone(), older.versions.clone())].into());
+        assert_eq!(presence(&view, &older, "a"), Presence::NotServed);
+        assert_eq!(presence(&view, &newer, "a"), Presence::Present);
+        assert_eq!(presence(&view, &newer, "b"), Presence::Absent, "this version is served");
     }
 }

@@ -30,7 +30,7 @@ pub(crate) use self::condition::FilterCondition;
 use self::condition_writer::ConditionWriter;
 use self::event_log::NodeEvent;
 use self::events::EventWriter;
-use crate::admin::VerdictSources;
+use crate::admin::HealthSources;
 use crate::admin::status::ReloadError;
 
 /// How often it looks whether the API server is back, beside the notice of a request that succeeded.
@@ -39,7 +39,7 @@ const OFFLINE: Duration = Duration::from_secs(30);
 /// Reports the state of the filters on the Node.
 #[expect(missing_debug_implementations, reason = "kube's client has none")]
 pub struct NodeReport {
-    sources: VerdictSources,
+    sources: HealthSources,
     upstream: Arc<Upstream>,
     results: watch::Receiver<u64>,
     breakers: Receiver<BreakerChange>,
@@ -55,7 +55,7 @@ impl NodeReport {
     #[must_use]
     pub fn new(
         node: &str,
-        sources: VerdictSources,
+        sources: HealthSources,
         breakers: &Sender<BreakerChange>,
         upstream: Arc<Upstream>,
         has_condition: bool,

@@ -185,6 +185,12 @@ async fn an_object_is_explained_for_a_node_without_its_daemon() {
     let elsewhere = explained("edge-c").await;
     assert_eq!((&elsewhere["outcome"], &elsewhere["filters"]), (&json!("unchanged"), &json!([])));
     assert_eq!((&here["filtersOff"], &elsewhere["filtersOff"]), (&json!(false), &json!(false)));
+    // Nobody knows who is in the pool: the filter fails, as it does in the daemon.
+    desk.server.remove_resource("apps.openyurt.io", "nodepools");
+    let unknown = explained("edge-a").await;
+    let filter = &unknown["filters"][0];
+    assert_eq!((&unknown["outcome"], &filter["decision"]), (&json!("failed"), &json!("failed")), "{filter}");
+    assert!(filter["failure"].as_str().unwrap().contains("nodepools.apps.openyurt.io cannot be read"), "{filter}");
     desk.server.store().edit("v1", "Node", "", "edge-a", |node| {
         node["metadata"]["annotations"]["weir.dev/filters"] = "off".into();
     });

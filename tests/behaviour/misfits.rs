@@ -40,7 +40,7 @@ async fn names(weir: &Daemon) -> Option<Vec<String>> {
     })
 }
 
-/// A cache is no reason not to serve.
+/// A cache is no reason not to serve. That there is none although one was asked for is a fault.
 #[tokio::test]
 async fn a_cache_directory_that_is_none_ends_no_start() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -57,7 +57,10 @@ async fn a_cache_directory_that_is_none_ends_no_start() {
         let line = weir.logged("the cache directory cannot be used, nothing is kept on disk").await;
         assert_eq!(line["fields"]["path"], path, "{line}");
         assert!(names(&weir).await.is_some());
-        assert!(weir.admin().json("/status").await.to_string().contains("nothing is kept on this node"));
+        let status = weir.admin().json("/status").await;
+        let notice = &status["notices"][0];
+        assert_eq!((&status["health"], &notice["name"]), (&"degraded".into(), &"cache-directory".into()), "{status}");
+        assert!(notice["text"].as_str().unwrap().contains(&path), "{notice}");
         assert_eq!(weir.stop().await, Some(0));
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "not a folder");

@@ -163,6 +163,7 @@ async fn a_filter_that_fails_and_filters_that_are_off_are_said_above_all_else() 
     browser.wait("document.getElementById('state').textContent === 'degraded'").await;
     let first = "document.querySelector('.banner').innerText";
     browser.wait(&format!("{first}.includes('bad')")).await;
+    assert_eq!(browser.value("document.querySelector('#filters .pill.bad')?.textContent").await, "failing");
     look(&mut browser, &weir, "degraded", "failing").await;
     let from = weir.log_length();
     let switch = |node: &mut Value| node["metadata"]["annotations"] = json!({"weir.dev/filters": "off"});

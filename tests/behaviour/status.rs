@@ -4,10 +4,12 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
-use weir_apiserver::ApiServer;
-use weir_tests::built;
+use weir_apiserver::{ApiServer, End};
 use weir_tests::daemon::{Daemon, Setup};
+use weir_tests::edge::grant;
 use weir_tests::link::Link;
+use weir_tests::rights::{ACCOUNT, Rights};
+use weir_tests::{built, until};
 
 use super::{NO_LOAD_BALANCERS, edge};
 
@@ -39,13 +41,13 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
     let weir = setup.start_ready().await;
     weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
-    assert!(printed(&weir, 0, &[]).await.starts_with("Verdict:  ready\n"));
+    assert!(printed(&weir, 0, &[]).await.starts_with("Health:   ready\n"));
     shows_health(&weir, "ready").await;
     let from = weir.log_length();
     weir.put_filters("filters: [{name: a, module: '\u{1b}[31m.wasm'}]");
     weir.logged_after(from, "configuration refused").await;
     let text = printed(&weir, 2, &["-o", "wide"]).await;
-    assert!(text.starts_with("Verdict:  degraded\n"), "{text}");
+    assert!(text.starts_with("Health:   degraded\n"), "{text}");
     let row = |start: &str| text.lines().find(|line| line.starts_with(start)).map(str::to_owned).unwrap_or_default();
     assert_eq!(row("Node:"), "Node:     edge-a", "{text}");
     assert!(row("Ready:").ends_with("yes") && row("Offline:").ends_with("no"), "{text}");
@@ -57,7 +59,7 @@ async fn the_summary_shows_filters_reloads_caches_servers_and_clients() {
     assert!(!text.contains('\u{1b}'), "nothing controls the terminal: {text:?}");
 
     let json: Value = serde_json::from_str(&printed(&weir, 2, &["-o", "json"]).await).unwrap();
-    assert_eq!((&json["verdict"], &json["notices"][0]["name"]), (&"degraded".into(), &"refused".into()));
+    assert_eq!((&json["health"], &json["notices"][0]["name"]), (&"degraded".into(), &"refused".into()));
     assert_eq!(json["filters"][0]["name"], "discardcloudservice");
     assert_eq!(json["reloads"][1]["changes"][0]["change"], "added");
     assert_eq!(json["clients"][0]["component"], "kube-proxy");
@@ -76,15 +78,54 @@ async fn an_outage_and_the_kill_switch_are_no_exit_code_0() {
     weir.logged_after(from, "filter set activated").await;
     let text = printed(&weir, 2, &[]).await;
     assert!(
-        text.starts_with("Verdict:  degraded\n") && text.contains("Notice:   filters-off: all filters are off"),
+        text.starts_with("Health:   degraded\n") && text.contains("Notice:   filters-off: all filters are off"),
         "{text}"
     );
     shows_health(&weir, "degraded").await;
     link.down().await;
     weir.logged("the API server is down").await;
     let text = printed(&weir, 2, &[]).await;
-    assert!(text.starts_with("Verdict:  offline\n"), "{text}");
+    assert!(text.starts_with("Health:   offline\n"), "{text}");
     shows_health(&weir, "offline").await;
+}
+
+/// A notice of this name, as `/status` has it.
+async fn notice(weir: &Daemon, name: &str) -> Option<Value> {
+    let status = weir.admin().json("/status").await;
+    status["notices"].as_array().unwrap().iter().find(|notice| notice["name"] == name).cloned()
+}
+
+#[tokio::test]
+async fn a_watch_cache_that_fails_while_a_server_answers_is_a_fault() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
+    shows_health(&weir, "ready").await;
+    let shipped = Rights::shipped();
+    server.set_rights(ACCOUNT, move |asked| asked.resource != "services" && shipped.allow(asked));
+    server.close_watches(End::Clean);
+    until!(notice(&weir, "failing-cache").await.is_some());
+    let text = printed(&weir, 2, &[]).await;
+    let words = "Notice:   failing-cache: watch caches (services) fail although an API server answers";
+    assert!(text.contains(words) && text.contains("listing services is forbidden"), "{text}");
+    shows_health(&weir, "degraded").await;
+    grant(&server, Rights::shipped());
+    until!(notice(&weir, "failing-cache").await.is_none());
+    shows_health(&weir, "ready").await;
+}
+
+#[tokio::test]
+async fn a_pod_address_that_weir_cannot_provide_is_a_fault_and_one_of_another_program_a_remark() {
+    let server = edge().await;
+    let setup = || Setup::new(server.url()).filters("filters: []");
+    let weir = setup().start_ready().await;
+    until!(notice(&weir, "no-pod-interface").await.is_some_and(|notice| notice["isRemark"] == true));
+    shows_health(&weir, "ready").await;
+    // An interface that the daemon has not created, and so does not change.
+    let weir = setup().flag("--pod-interface", "lo").start_ready().await;
+    until!(notice(&weir, "pod-address").await.is_some_and(|notice| notice["isRemark"] == false));
+    shows_health(&weir, "degraded").await;
+    assert_eq!(notice(&weir, "no-pod-interface").await, None);
 }
 
 #[tokio::test]

@@ -80,12 +80,15 @@ async fn certificates_that_are_torn_at_the_start_are_taken_once_they_are_valid()
         let url = weir.secure_url().await;
         let read = async || Client::trusting(&url, "tool", Some(ca.pem()), None).try_get(SERVICES).await;
         assert!(read().await.is_err());
+        let fault = async || weir.metric("weir_notices{notice=\"no-certificate\"}").await;
+        assert_eq!(fault().await, 1.0);
         let from = weir.log_length();
         replace(&weir.path("client-ca.crt"), clients.pem().as_bytes());
         replace(&weir.path("tls.key"), pair.key.as_bytes());
         replace(&weir.path("tls.crt"), pair.certificate.as_bytes());
         weir.logged_after(from, "reloaded certificate of the HTTPS port").await;
         until!(read().await.is_ok());
+        assert_eq!(fault().await, 0.0);
     }
 }
 

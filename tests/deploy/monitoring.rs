@@ -30,6 +30,10 @@ fn queries() -> Vec<(String, String)> {
         }
     }
     assert!(queries.len() > 20);
+    // What is wrong is on it, not only what goes on.
+    for metric in ["weir_node_health{", "weir_notices{"] {
+        assert!(queries.iter().any(|(_, query)| query.contains(metric)), "no panel has {metric}");
+    }
     queries
 }
 
@@ -58,6 +62,65 @@ fn promtool_accepts_the_alerts_and_their_tests_pass() {
     promtool(&["test", "rules", "alerts.yaml"], folder.path());
 }
 
+/// The notices of which `weir status` and the page show one while an alert fires.
+const NOTICES_OF: &[(&str, &[&str])] = &[
+    ("WeirReloadRefused", &["refused"]),
+    ("WeirFilterBreakerOpen", &["filter-suspended"]),
+    ("WeirFilterFailing", &["filter-failing"]),
+    ("WeirObjectsDegraded", &["degraded"]),
+    ("WeirOffline", &["offline"]),
+    ("WeirOfflineGraceEnds", &["grace"]),
+    ("WeirFiltersOff", &["filters-off"]),
+    ("WeirNoNode", &["no-node"]),
+    ("WeirServerMoved", &["server-address"]),
+    ("WeirDiskSlow", &["slow-disk"]),
+    ("WeirCacheIncomplete", &["nothing-kept", "cache-directory", "disk", "cache-key"]),
+    ("WeirCacheSetAside", &["set-aside"]),
+    ("WeirHistoryChanged", &["history"]),
+    ("WeirClientCertificateExpires", &["client-certificate"]),
+    ("WeirCacheFailing", &["failing-cache", "offline"]),
+    ("WeirLookupsDegraded", &["failing-lookups", "no-node", "offline"]),
+    ("WeirCacheDiskErrors", &["disk", "set-aside", "cache-key"]),
+    ("WeirServingCertificateExpires", &["certificate"]),
+    ("WeirPodAddressDown", &["pod-address", "no-pod-interface"]),
+];
+
+/// The alerts without a notice, and why.
+const WITHOUT_NOTICE: &[(&str, &str)] = &[
+    ("WeirDown", "no daemon answers, which weir status and the page say"),
+    ("WeirAbsent", "no daemon that Prometheus knows"),
+    ("WeirNotReady", "it is the health itself, not-ready, with its reason"),
+    ("WeirDegraded", "it is the health itself, and each of its faults is a notice"),
+    ("WeirFilterImpure", "Weir has mended it by the time that it fires: it calls the filter for each object"),
+    (
+        "WeirRequestErrors",
+        "what clients ask for may fail on a node that is well: the page and weir status list it by reason",
+    ),
+    ("WeirOperatorHasNoLeader", "the operator is no node: its /readyz and its own page have it"),
+    ("WeirOperatorPoolNotReady", "the operator is no node: its /readyz and its own page have it"),
+    ("WeirOperatorReconcileErrors", "the operator is no node: its /readyz and its own page have it"),
+];
+
+/// The names of all notices, from the sources that make them.
+fn notices() -> BTreeSet<String> {
+    let source = |file: &str| std::fs::read_to_string(built::workspace().join("host").join(file)).unwrap();
+    let made = [
+        ("src/admin/health.rs", "Notice::new("),
+        ("src/admin/notices.rs", "add("),
+        ("store/src/disk/conditions.rs", "=> ("),
+        ("store/src/disk/conditions.rs", "DiskCondition { name: "),
+    ];
+    let mut notices = BTreeSet::new();
+    for (file, before) in made {
+        let source = source(file);
+        let names =
+            source.split(before).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
+        notices.extend(names.map(str::to_owned));
+    }
+    assert!(["refused", "offline", "disk", "slow-disk"].iter().all(|name| notices.contains(*name)), "{notices:?}");
+    notices
+}
+
 /// Who is woken finds each alert, and each notice of `weir status`, in a table that says what to do.
 #[test]
 fn each_alert_and_each_notice_is_in_the_documents() {
@@ -75,24 +138,49 @@ fn each_alert_and_each_notice_is_in_the_documents() {
             assert!(has_row, "{page} has no row of {alert}");
         }
     }
-    let troubleshooting = text("troubleshooting.md");
-    let mut notices = 0;
-    for file in ["verdict.rs", "notices.rs"] {
-        let source = std::fs::read_to_string(built::workspace().join("host/src/admin").join(file)).unwrap();
-        for before in ["add(", "Notice::new("] {
-            for rest in source.split(before).skip(1) {
-                let Some(name) = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next()) else {
-                    continue;
-                };
-                notices += 1;
-                assert!(
-                    troubleshooting.contains(&format!("\n| `{name}` |")),
-                    "troubleshooting.md has no row of {name}"
-                );
-            }
+    let page = text("troubleshooting.md");
+    let (_, table) = page.split_once("\n| name | text | what to do |\n|---|---|---|\n").unwrap();
+    let mut documented = BTreeSet::new();
+    for row in table.lines().take_while(|line| line.starts_with("| ")) {
+        let name = row.split('`').nth(1).unwrap();
+        let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").collect();
+        assert_eq!(cells[0], format!("| `{name}`<a id=\"{name}\"></a>"), "an anchor of its name");
+        assert!(cells.len() == 3 && cells[2].split(' ').count() > 2, "{name}: nothing says what to do");
+        documented.insert(name.to_owned());
+    }
+    assert_eq!(documented, notices());
+    assert!(documented.len() > 20, "{documented:?}");
+}
+
+/// While an alert fires, the page shows a notice, which the row of the alert leads to.
+#[test]
+fn each_alert_is_of_a_notice_that_the_page_shows() {
+    let (page, notices) = (text("monitoring.md"), notices());
+    for rule in rules() {
+        let alert = rule["alert"].as_str().unwrap();
+        let Some((_, shown)) = NOTICES_OF.iter().find(|(name, _)| *name == alert) else { continue };
+        let row = page.lines().find(|line| line.starts_with("| `") && line.contains(&format!("`{alert}`"))).unwrap();
+        for notice in *shown {
+            assert!(notices.contains(*notice), "{alert}: there is no notice {notice}");
+            assert!(
+                row.contains(&format!("(troubleshooting.md#{notice})")),
+                "{alert}: {row} does not lead to {notice}"
+            );
+        }
+        // A query for notices is for these.
+        let query = rule["expr"].as_str().unwrap();
+        if let Some((_, names)) = query.split_once("weir_notices{notice=") {
+            let names = names.trim_start_matches('~').split('"').nth(1).unwrap();
+            assert_eq!(names.split('|').collect::<Vec<_>>(), *shown, "{alert}");
         }
     }
-    assert!(notices > 10, "{notices} notices");
+    let of_operator: Value = serde_saphyr::from_str(&text("helm/weir/files/operator/rules.yaml")).unwrap();
+    let of_operator = of_operator["groups"][0]["rules"].as_array().unwrap().clone();
+    let listed = NOTICES_OF.iter().map(|(name, _)| name).chain(WITHOUT_NOTICE.iter().map(|(name, _)| name));
+    let mut listed: Vec<_> = listed.map(|name| (*name).to_owned()).collect();
+    listed.sort();
+    let all: Vec<_> = names(&[rules(), of_operator].concat()).into_iter().collect();
+    assert_eq!(listed, all, "each alert once");
 }
 
 /// The annotation `runbook` of an alert leads to its row.

@@ -58,13 +58,17 @@ fn prose(document: &Path) -> Vec<String> {
     text.lines().filter(&mut is_prose).map(str::to_owned).collect()
 }
 
-/// The anchors of the headings of a document, as GitHub makes them.
+/// The anchors of the headings of a document, as GitHub makes them, and those of rows of tables.
 fn headings(document: &Path) -> BTreeSet<String> {
-    let headings = prose(document).into_iter().filter(|line| line.starts_with('#'));
+    let lines = prose(document);
+    let of_rows =
+        lines.iter().flat_map(|line| line.split("<a id=\"").skip(1)).filter_map(|rest| rest.split('"').next());
+    let of_rows: BTreeSet<_> = of_rows.map(str::to_owned).collect();
+    let headings = lines.into_iter().filter(|line| line.starts_with('#'));
     let anchor = |line: String| {
         let text = line.trim_start_matches('#').trim().to_lowercase();
         let is_kept = |sign: &char| sign.is_alphanumeric() || ['-', '_', ' '].contains(sign);
         text.chars().filter(is_kept).collect::<String>().replace(' ', "-")
     };
-    headings.map(anchor).collect()
+    headings.map(anchor).chain(of_rows).collect()
 }

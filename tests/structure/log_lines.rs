@@ -10,7 +10,7 @@ const CALLS: [&str; 4] = ["warn!(", "error!(", "warn(", "files::begin("];
 
 /// Where the texts of notices are.
 const NOTICES: [&str; 4] =
-    ["src/admin/notices.rs", "src/admin/verdict.rs", "src/server_addresses.rs", "store/src/disk/conditions.rs"];
+    ["src/admin/notices.rs", "src/admin/health.rs", "src/server_addresses.rs", "store/src/disk/conditions.rs"];
 
 /// The longest name in these files: texts are longer.
 const NAME: usize = 40;

@@ -8,8 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use weir_runtime::Engine;
 
+use super::health::{HealthReport, HealthSources, NodeHealth};
 use super::notices::{self, ClientCertificateMetrics, NoticeMetric, Notices};
-use super::verdict::{NodeHealth, Verdict, VerdictSources};
 
 /// The sampled metrics.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct AdminMetrics {
     reflectors: Gauge,
     degraded_reflectors: Gauge,
     reflector_objects: Gauge,
-    verdict: Family<[(&'static str, &'static str); 1], Gauge>,
+    health: Family<[(&'static str, &'static str); 1], Gauge>,
     notices: NoticeMetric,
     client_certificates: ClientCertificateMetrics,
     offline: Gauge<f64, AtomicU64>,
@@ -53,7 +53,7 @@ impl AdminMetrics {
         registry.register(
             "weir_node_health",
             "1 for the health of this node, as in weir status: ready, degraded, offline or not-ready; 0 for the others",
-            self.verdict.clone(),
+            self.health.clone(),
         );
         registry.register(
             "weir_notices",
@@ -90,14 +90,14 @@ impl AdminMetrics {
     /// Creates a series of each metric with labels.
     #[cfg(test)]
     pub(crate) fn sample_labels(&self) {
-        self.set_verdict(NodeHealth::Ready);
+        self.set_health(NodeHealth::Ready);
         self.notices.get_or_create(&[("notice", String::new())]).set(0);
         self.client_certificates.sample_labels();
     }
 
-    pub(super) fn sample(&self, sources: &VerdictSources, verdict: &Verdict, engine: &Engine) {
-        let VerdictSources { status, reflectors, notices, .. } = sources;
-        self.sample_verdict(notices, verdict);
+    pub(super) fn sample(&self, sources: &HealthSources, health: &HealthReport, engine: &Engine) {
+        let HealthSources { status, reflectors, notices, .. } = sources;
+        self.sample_health(notices, health);
         if let Some(outage) = &notices.outage {
             let status = outage.status();
             self.offline.set(status.map_or(0.0, |status| status.running.as_secs_f64()));
@@ -118,15 +118,15 @@ impl AdminMetrics {
         set(&self.reflector_objects, reflectors.iter().map(|reflector| reflector.objects).sum());
     }
 
-    /// Exports the verdict, and what it names.
-    pub(crate) fn sample_verdict(&self, notices: &Notices, verdict: &Verdict) {
-        self.set_verdict(verdict.state);
-        notices::sample(notices, &verdict.notices, &self.notices, &self.client_certificates);
+    /// Exports the health, and what it names.
+    pub(crate) fn sample_health(&self, notices: &Notices, health: &HealthReport) {
+        self.set_health(health.state);
+        notices::sample(notices, &health.notices, &self.notices, &self.client_certificates);
     }
 
-    fn set_verdict(&self, state: NodeHealth) {
+    fn set_health(&self, state: NodeHealth) {
         for known in NodeHealth::ALL {
-            self.verdict.get_or_create(&[("state", known.label())]).set(i64::from(known == state));
+            self.health.get_or_create(&[("state", known.label())]).set(i64::from(known == state));
         }
     }
 }

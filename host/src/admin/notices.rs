@@ -1,7 +1,7 @@
 //! What an operator should know of this node now: for each condition one line that says what it means and what to do.
 //!
 //! The lines are the same in `/status`, in `weir status`, on the status page and in `/readyz?verbose`; the metric `weir_notices` and
-//! the condition of the Node have their names, and deploy/troubleshooting.md is by them. Those of filters are in [`super::verdict`].
+//! the condition of the Node have their names, and deploy/troubleshooting.md is by them. Those of filters are in [`super::health`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,23 +12,42 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
-use weir_front::ServingCertificateMetrics;
+use tokio::time::Instant;
+use weir_front::{SecureConfig, ServingCertificate, ServingCertificateMetrics};
+use weir_process::one_line;
 use weir_store::CacheDifference;
 use weir_store::disk::DiskCache;
 use weir_upstream::{CertificateValidity, Upstream, clock};
 
+use crate::config::PodsConfig;
 use crate::node_facts::{NodeState, OFF, SWITCH};
+use crate::pods::PodMetrics;
 use crate::server_addresses::ServerAddresses;
 use weir_access::{Outage, OutageStatus};
 
 /// Those that are logged where they are found.
-const LOGGED: [&str; 7] = ["offline", "history", "no-node", "nothing-kept", "disk", "set-aside", "cache-key"];
+const LOGGED: [&str; 10] = [
+    "offline",
+    "history",
+    "no-node",
+    "nothing-kept",
+    "cache-directory",
+    "disk",
+    "set-aside",
+    "cache-key",
+    "pod-address",
+    "no-pod-interface",
+];
 /// How often conditions are looked for that are to be logged.
 const PERIOD: Duration = Duration::from_secs(60);
 /// How long it is shown that the cluster's history is another one.
 const RECENT: Duration = Duration::from_secs(24 * 3600);
 /// How long an outage lasts before it is shown what it will end.
 const LONG: Duration = Duration::from_secs(3600);
+/// How long after the start the HTTPS port may be without a certificate: somebody has to approve the request.
+const APPROVAL: Duration = Duration::from_secs(300);
+/// The longest reason of a notice.
+const REASON: usize = 400;
 
 /// Where the conditions are read. The default has none of them.
 #[derive(Debug, Default)]
@@ -41,12 +60,47 @@ pub struct Notices {
     pub(crate) upstream: Option<Arc<Upstream>>,
     /// Where the servers are.
     pub(crate) servers: Option<Arc<ServerAddresses>>,
-    /// The certificate of the HTTPS port.
-    pub(crate) certificate: Option<Arc<ServingCertificateMetrics>>,
+    /// The HTTPS port, if there is one.
+    pub(crate) https: Option<HttpsPort>,
+    /// The address for pods, if there is one, and whether an interface has it.
+    pub(crate) pod_address: Option<(PodsConfig, Arc<PodMetrics>)>,
     /// Where stores outlive the process; `Some(None)`: nowhere.
     pub(crate) disk: Option<Option<Arc<DiskCache>>>,
+    /// The path of `--cache-dir`, and why it cannot be used.
+    pub(crate) unusable_cache: Option<String>,
     /// The last change of the cluster's history, and what has shown it.
     pub(crate) history: Arc<Mutex<Option<(SystemTime, String)>>>,
+}
+
+/// The HTTPS port, and its certificate.
+#[derive(Debug)]
+pub(crate) struct HttpsPort {
+    certificate: Arc<ServingCertificateMetrics>,
+    /// Whether a CertificateSigningRequest asks for the certificate.
+    is_requested: bool,
+    /// From when on it is a fault to have none.
+    expected: Instant,
+}
+
+impl HttpsPort {
+    /// The port of a daemon that starts now.
+    pub(crate) fn new(config: &SecureConfig, certificate: Arc<ServingCertificateMetrics>) -> Self {
+        let is_requested = config.certificate == ServingCertificate::Requested;
+        // A file needs nobody.
+        let wait = if is_requested { APPROVAL } else { Duration::ZERO };
+        Self { certificate, is_requested, expected: Instant::now() + wait }
+    }
+
+    /// Why there is no certificate, for so long that it is a fault.
+    fn without_certificate(&self) -> Option<String> {
+        (self.certificate.validity().is_none() && Instant::now() >= self.expected).then(|| {
+            let action = match self.is_requested {
+                true => "approve the CertificateSigningRequest of this node (kubectl get csr), or see the log for why there is none",
+                false => "correct the files of --tls-cert-file, --tls-private-key-file and --client-ca-file, see the log",
+            };
+            format!("the HTTPS port has no certificate, its clients cannot connect: {action}")
+        })
+    }
 }
 
 /// One condition.
@@ -73,7 +127,7 @@ impl Notice {
 
     /// Whether it is no fault of the present.
     pub(crate) fn is_remark(&self) -> bool {
-        matches!(self.name, "nothing-kept" | "history" | "set-aside")
+        matches!(self.name, "nothing-kept" | "no-pod-interface" | "history" | "set-aside")
     }
 }
 
@@ -86,8 +140,13 @@ impl Notices {
         add("offline", outage.map(|(outage, _)| offline(&outage)));
         add("grace", outage.and_then(|(outage, grace)| ends(&outage, grace)));
         add("server-address", self.servers.as_ref().and_then(|servers| servers.notice()));
-        add("nothing-kept", matches!(self.disk, Some(None)).then(|| {
-            "nothing is kept on this node, a restart without an API server serves nothing: set --cache-dir and no --cache-size=0, or see the log for why the directory cannot be used".to_owned()
+        add("no-certificate", self.https.as_ref().and_then(HttpsPort::without_certificate));
+        add("pod-address", self.absent_pod_address(true));
+        add("no-pod-interface", self.absent_pod_address(false));
+        add("cache-directory", self.unusable_cache.as_deref().map(unusable_cache));
+        let is_own_choice = self.unusable_cache.is_none() && matches!(self.disk, Some(None));
+        add("nothing-kept", is_own_choice.then(|| {
+            "nothing is kept on this node, a restart without an API server serves nothing: set --cache-dir and no --cache-size=0".to_owned()
         }));
         for condition in self.disk.iter().flatten().flat_map(|disk| disk.conditions()) {
             add(condition.name, Some(condition.text));
@@ -98,8 +157,18 @@ impl Notices {
         for (credential, validity) in self.client_certificates() {
             add("client-certificate", ending(credential, validity));
         }
-        add("certificate", self.certificate.as_ref().and_then(|metrics| expiring(metrics.validity()?)));
+        add("certificate", self.https.as_ref().and_then(|port| expiring(port.certificate.validity()?)));
         notices
+    }
+
+    /// No interface has the address for pods. `is_managed`: Weir is to put it on one; else another program does.
+    fn absent_pod_address(&self, is_managed: bool) -> Option<String> {
+        let (PodsConfig { address, interface, .. }, metrics) = self.pod_address.as_ref()?;
+        let is_absent = metrics.is_up() == Some(false) && interface.is_some() == is_managed;
+        is_absent.then(|| match is_managed {
+            true => format!("no interface has the pod address {address}, pods cannot connect: grant NET_ADMIN, or put it on an interface yourself, see the log"),
+            false => format!("no interface has the pod address {address}, pods cannot connect until another program puts it on one: --pod-interface is empty"),
+        })
     }
 
     /// Logs conditions that come and go. Runs until it is dropped.
@@ -191,6 +260,13 @@ pub(super) fn sample(
             metric.get_or_create(&[("credential", credential)]).set(seconds);
         }
     }
+}
+
+fn unusable_cache(reason: &str) -> String {
+    format!(
+        "--cache-dir cannot be used, nothing is kept on this node, a restart without an API server serves nothing: give Weir a directory of its own on a disk that works, then restart it: {}",
+        one_line(reason, REASON)
+    )
 }
 
 fn offline(outage: &OutageStatus) -> String {
@@ -301,7 +377,8 @@ pub(super) mod tests {
             assert!(is_flag, "{flag} of {text:?} is no flag");
         }
         let readme = include_str!("../../../deploy/troubleshooting.md");
-        let row = readme.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).expect(name);
+        let start = format!("| `{name}`<a id=\"{name}\"></a> | ");
+        let row = readme.lines().find(|line| line.starts_with(&start)).expect(name);
         let mut texts = row.split(" | ").nth(1).expect(name).split("`; `").map(|text| text.trim_matches('`'));
         // Each part between the dots, in this order.
         let is_shown = |shown: &str| {
@@ -367,9 +444,11 @@ pub(super) mod tests {
         let shown = text(&state(NodeState::Known(misspelt)), "unknown-switch");
         assert!(shown.is_some_and(|text| text.contains("is \"Off\", which turns nothing off")));
 
-        let metrics = Arc::new(ServingCertificateMetrics::default());
-        let notices = Notices { certificate: Some(metrics.clone()), ..Notices::default() };
-        assert_eq!(text(&notices, "certificate"), None, "there is no HTTPS port");
+        let port = HttpsPort::sample(false);
+        let metrics = port.certificate.clone();
+        let notices = Notices { https: Some(port), ..Notices::default() };
+        assert_eq!(text(&notices, "certificate"), None);
+        assert!(text(&notices, "no-certificate").is_some_and(|text| text.contains("--tls-cert-file")));
         let (now, year) = (clock::now(), 365 * 24 * HOUR);
         for (ends, lifetime, said) in [
             (now - 60 * HOUR, year, Some("has expired")),
@@ -386,6 +465,7 @@ pub(super) mod tests {
             let found = text(&notices, "certificate");
             assert_eq!(found.is_some(), said.is_some(), "{found:?}");
             assert!(found.unwrap_or_default().contains(said.unwrap_or_default()));
+            assert_eq!(text(&notices, "no-certificate"), None, "another notice says that it ends");
             assert_eq!(ending("node", validity).is_some(), said.is_some(), "{validity:?}");
         }
 
@@ -395,9 +475,69 @@ pub(super) mod tests {
         assert_eq!(text(&notices, "history"), None);
     }
 
+    impl HttpsPort {
+        /// A port that has been without a certificate for too long.
+        pub(in crate::admin) fn sample(is_requested: bool) -> Self {
+            Self { certificate: Arc::default(), is_requested, expected: Instant::now() }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_port_without_a_certificate_is_a_fault_once_it_could_have_been_approved() {
+        let config = |certificate| SecureConfig { address: ([127, 0, 0, 1], 0).into(), certificate, client_ca: None };
+        let files = ServingCertificate::Files { certificate: "c".into(), key: "k".into() };
+        let shown = |notices: &Notices| text(notices, "no-certificate");
+        let port = |certificate| {
+            let port = HttpsPort::new(&config(certificate), Arc::default());
+            Notices { https: Some(port), ..Notices::default() }
+        };
+        assert_eq!(shown(&Notices::default()), None, "there is no HTTPS port");
+        assert!(shown(&port(files)).is_some_and(|text| text.contains("correct the files")));
+        let requested = port(ServingCertificate::Requested);
+        tokio::time::advance(APPROVAL - Duration::from_secs(1)).await;
+        assert_eq!(shown(&requested), None, "somebody may approve it");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(shown(&requested).is_some_and(|text| text.contains("kubectl get csr")));
+        let validity = CertificateValidity { ends: clock::now() + 365 * 24 * HOUR, lifetime: 365 * 24 * HOUR };
+        requested.https.as_ref().unwrap().certificate.set(validity);
+        assert_eq!(shown(&requested), None);
+    }
+
+    /// The address for pods is on no interface, and Weir is to put it on this one, or on none.
+    pub(in crate::admin) fn without_pod_address(interface: Option<&str>) -> Notices {
+        let address = "169.254.20.10".parse().unwrap();
+        let config = PodsConfig { address, port: 10268, interface: interface.map(str::to_owned) };
+        let metrics = PodMetrics::default();
+        metrics.sample();
+        Notices { pod_address: Some((config, Arc::new(metrics))), ..Notices::default() }
+    }
+
     #[test]
-    fn that_nothing_is_kept_is_shown() {
-        let notices = Notices { disk: Some(None), ..Notices::default() };
-        assert!(text(&notices, "nothing-kept").is_some_and(|text| text.contains("--cache-dir")));
+    fn a_pod_address_on_no_interface_is_a_fault_unless_another_program_provides_it() {
+        for (interface, name, said) in
+            [(Some("weir0"), "pod-address", "grant NET_ADMIN"), (None, "no-pod-interface", "--pod-interface is empty")]
+        {
+            let notices = without_pod_address(interface);
+            assert!(text(&notices, name).is_some_and(|text| text.contains(said)));
+            let present = notices.present();
+            assert_eq!((present.len(), present[0].is_remark()), (1, interface.is_none()), "{present:?}");
+            let (config, metrics) = notices.pod_address.unwrap();
+            metrics.address(true);
+            let up = Notices { pod_address: Some((config.clone(), metrics)), ..Notices::default() };
+            assert_eq!(up.present(), []);
+            let unknown = Notices { pod_address: Some((config, Arc::default())), ..Notices::default() };
+            assert_eq!(unknown.present(), [], "it has not looked yet");
+        }
+    }
+
+    #[test]
+    fn that_nothing_is_kept_is_a_fault_unless_it_is_chosen() {
+        let chosen = Notices { disk: Some(None), ..Notices::default() };
+        assert!(text(&chosen, "nothing-kept").is_some_and(|text| text.contains("--cache-dir")));
+        assert!(chosen.present().iter().all(Notice::is_remark));
+        let failed = Notices { unusable_cache: Some("/c: x\n".to_owned()), ..chosen };
+        assert!(text(&failed, "cache-directory").is_some_and(|text| text.contains("/c: x")));
+        let present = failed.present();
+        assert_eq!((present.len(), present[0].is_remark()), (1, false), "{present:?}");
     }
 }

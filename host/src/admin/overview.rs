@@ -12,9 +12,9 @@ use weir_runtime::{FilterCounts, RuntimeMetrics};
 use weir_upstream::{ServerState, ServerStatus, clock};
 
 use super::caches::{seconds, timestamp};
+use super::health::{HealthReport, HealthSources};
 use super::notices::Notice;
 use super::port::{AdminParts, Shared};
-use super::verdict::{Verdict, VerdictSources};
 use crate::client_table::ClientStatus;
 use crate::serve::FailureStatus;
 use weir_view::CacheStatus;
@@ -30,13 +30,13 @@ const MAX_TEXT: usize = 1000;
 pub(super) fn overview(shared: &Shared) -> Value {
     let Shared { parts, started, .. } = shared;
     let AdminParts { sources, runtime, clients, node_name, .. } = parts;
-    let VerdictSources { status, reflectors, caches, .. } = sources;
+    let HealthSources { status, reflectors, caches, .. } = sources;
     let notice = |notice: &Notice| json!({ "name": notice.name, "text": notice.text, "isRemark": notice.is_remark() });
-    let verdict = Verdict::of(sources);
+    let health = HealthReport::of(sources);
     let filters = status.to_json().get_mut("filters").map(Value::take);
     let upstream = caches.upstream.as_ref();
     let offline_since = upstream.and_then(|upstream| upstream.offline_since()).and_then(timestamp);
-    let mut answer = verdict.to_json();
+    let mut answer = health.to_json();
     insert(&mut answer, "node", node_name.as_str());
     insert(&mut answer, "version", env!("CARGO_PKG_VERSION"));
     insert(&mut answer, "time", clock::timestamp().to_string());
@@ -44,7 +44,7 @@ pub(super) fn overview(shared: &Shared) -> Value {
     insert(&mut answer, "offlineSince", offline_since);
     insert(&mut answer, "residentMemoryBytes", super::metrics::resident_memory());
     let lists = [
-        ("notices", verdict.notices.iter().map(notice).collect()),
+        ("notices", health.notices.iter().map(notice).collect()),
         ("filters", with_counts(filters, runtime)),
         ("reloads", status.reloads()),
         ("lookups", reflectors.status().iter().map(super::port::lookup).collect()),

@@ -26,9 +26,9 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::health::{HealthReport, HealthSources};
 use super::overview::overview;
 use super::page::page;
-use super::verdict::{Verdict, VerdictSources};
 use super::{Activity, AdminMetrics};
 use crate::client_table::ClientTable;
 use crate::explanation::of_node;
@@ -60,7 +60,7 @@ pub struct Admin(Arc<Shared>);
 #[expect(missing_debug_implementations, reason = "reports only")]
 pub struct AdminParts {
     /// The filters, lookups and watch caches, and what an operator should know of them.
-    pub sources: VerdictSources,
+    pub sources: HealthSources,
     /// All metrics.
     pub registry: Registry,
     /// Those that are sampled when they are exported. They must be registered in `registry`.
@@ -194,7 +194,7 @@ impl Admin {
             "/livez" => with(StatusCode::OK, TEXT, "ok\n"),
             "/readyz" => match self.unready() {
                 None if query.split('&').any(|option| option == "verbose") => {
-                    with(StatusCode::OK, TEXT, Verdict::of(&self.0.parts.sources).to_lines())
+                    with(StatusCode::OK, TEXT, HealthReport::of(&self.0.parts.sources).to_lines())
                 }
                 None => with(StatusCode::OK, TEXT, "ok\n"),
                 Some(unready) => unready,
@@ -216,12 +216,12 @@ impl Admin {
     /// The response of a daemon that is not ready.
     fn unready(&self) -> Option<Response<Full<Bytes>>> {
         self.0.parts.sources.status.ready().err()?;
-        let reason = Verdict::of(&self.0.parts.sources).not_ready?;
+        let reason = HealthReport::of(&self.0.parts.sources).not_ready?;
         Some(with(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {reason}\n")))
     }
 
     fn filters(&self) -> String {
-        let VerdictSources { status, reflectors, .. } = &self.0.parts.sources;
+        let HealthSources { status, reflectors, .. } = &self.0.parts.sources;
         let mut json = status.to_json();
         if let Some(json) = json.as_object_mut() {
             json.insert("lookups".into(), reflectors.status().iter().map(lookup).collect());
@@ -233,7 +233,7 @@ impl Admin {
     fn metrics(&self) -> Result<String, std::fmt::Error> {
         let AdminParts { sources, engine, registry, metrics, .. } = &self.0.parts;
         let _scraping = self.0.scraping.lock().unwrap_or_else(PoisonError::into_inner);
-        metrics.sample(sources, &Verdict::of(sources), engine);
+        metrics.sample(sources, &HealthReport::of(sources), engine);
         sources.caches.sample();
         let mut text = String::new();
         encode(&mut text, registry).map(|()| text)

@@ -250,11 +250,14 @@ impl FilterStatus {
         let live = state.live.iter().flatten().map(|(filter, since)| {
             let error = state.errors.get(filter.name().as_ref());
             let change = state.progress.get(filter.name().as_ref()).map(String::as_str);
+            let only_observes = filter.entry().mode == Mode::Observe;
+            let fails = filter.is_failing() || !filter.set_aside().is_empty();
+            let word = if fails && !only_observes { "failing" } else { "live" };
             let state = match change.or(error.map(|_| "change refused")) {
                 _ if filter.is_suspended() => "suspended".to_owned(),
-                Some(change) => format!("live, {change}"),
-                None if filter.entry().mode == Mode::Observe => "live, only observes".to_owned(),
-                None => "live".to_owned(),
+                Some(change) => format!("{word}, {change}"),
+                None if only_observes => "live, only observes".to_owned(),
+                None => word.to_owned(),
             };
             json!({
                 "name": filter.name().as_ref(),

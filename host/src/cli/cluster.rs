@@ -24,7 +24,7 @@ pub(super) struct Cluster(Client);
 
 /// What to read.
 pub(super) struct Wanted<'a> {
-    resource: GroupResource,
+    pub(super) resource: GroupResource,
     /// The versions of its group that will do; none: the one that the server prefers.
     versions: &'a [String],
     namespace: Option<&'a str>,
@@ -96,13 +96,14 @@ impl Cluster {
         }
     }
 
-    /// Reads objects, as an API server sends each alone, without what only the API server uses.
-    pub(super) async fn list(&self, wanted: &Wanted<'_>) -> Result<Vec<Value>, CommandError> {
+    /// Reads objects, as an API server sends each alone, without what only the API server uses; `None` if the cluster does not serve
+    /// an optional resource.
+    pub(super) async fn list(&self, wanted: &Wanted<'_>) -> Result<Option<Vec<Value>>, CommandError> {
         let resource = &wanted.resource;
         if *resource == GroupResource::new("secrets", "") {
             return Err(CommandError::invalid(resource, "Secrets are not written into files"));
         }
-        let Some(version) = self.version(wanted).await? else { return Ok(Vec::new()) };
+        let Some(version) = self.version(wanted).await? else { return Ok(None) };
         let mut path = match &*resource.group {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
@@ -125,7 +126,7 @@ impl Cluster {
                 next => self.get(&format!("{path}&continue={}", encoded(next))).await,
             };
             let mut page = match page {
-                Err(Failure::NotFound) if wanted.is_optional => return Ok(Vec::new()),
+                Err(Failure::NotFound) if wanted.is_optional => return Ok(None),
                 page => page.map_err(|failure| failure.at(&path))?,
             };
             let text = |name: &str| page.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -134,7 +135,7 @@ impl Cluster {
             let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
             objects.extend(items.into_iter().map(|item| alone(&api_version, &kind, item, wanted.is_metadata_only)));
             if next.is_empty() {
-                return Ok(objects);
+                return Ok(Some(objects));
             }
         }
     }

@@ -86,7 +86,7 @@ async fn differences(flags: &DiffFlags) -> Result<Vec<Difference>, CommandError>
 async fn compare(site: &Site, old: &FilterSet, new: &FilterSet) -> Result<Vec<Difference>, CommandError> {
     let mut found = Vec::new();
     for resource in resources(old, new)? {
-        let objects = site.cluster.list(&Wanted::all(resource.clone(), None)).await?;
+        let objects = site.cluster.list(&Wanted::all(resource.clone(), None)).await?.unwrap_or_default();
         for component in components(old, new, &resource) {
             let (before, after) =
                 (seen(old, &component, &resource, &objects).await, seen(new, &component, &resource, &objects).await);

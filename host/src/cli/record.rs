@@ -43,11 +43,11 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
         let cluster = Cluster::connect(&flags.cluster).await?;
         let mut objects = Vec::new();
         for resource in matched(flags, &probe, &entry)? {
-            objects.extend(cluster.list(&Wanted::all(resource, flags.namespace.as_deref())).await?);
+            objects.extend(cluster.list(&Wanted::all(resource, flags.namespace.as_deref())).await?.unwrap_or_default());
         }
         let mut looked_up: Vec<Value> = Vec::new();
         for lookup in &probe.plan.lookups {
-            let found = cluster.list(&Wanted::of(lookup)?).await?;
+            let found = cluster.list(&Wanted::of(lookup)?).await?.unwrap_or_default();
             looked_up.extend(found);
         }
         // Several lookups may have the same objects.

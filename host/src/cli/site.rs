@@ -11,7 +11,7 @@ use crate::config::Configuration;
 use crate::config::author::with_login;
 use crate::config::operator::SiteFlags;
 use crate::logging::Repeated;
-use crate::lookups::FileView;
+use crate::lookups::{FileView, NotServed};
 use crate::modules::Modules;
 use crate::node_facts::NodeFacts;
 use crate::reload::prepare;
@@ -94,20 +94,27 @@ impl Site {
         let refused = |entry: &FilterEntry, reason: String| {
             CommandError::Filters(format!("{source}: filter {}: {reason}", entry.name))
         };
-        let (mut looked_up, nothing) = (Vec::new(), self.view(&[])?);
+        let (mut looked_up, mut not_served) = (Vec::new(), NotServed::new());
+        let nothing = self.view(&[])?;
         for entry in &entries {
             let found = self.modules.read(entry, configuration, |_| {}).await;
             let found = found.map_err(|reason| refused(entry, reason))?;
             let probe = self.workbench.loader(nothing.clone()).inspect(entry, &found.bytes).await;
             let probe = probe.map_err(|error| refused(entry, weir_upstream::error_report(&error)))?;
             for lookup in &probe.plan.lookups {
-                looked_up.extend(self.cluster.list(&Wanted::of(lookup)?).await?);
+                let wanted = Wanted::of(lookup)?;
+                match self.cluster.list(&wanted).await? {
+                    Some(objects) => looked_up.extend(objects),
+                    None => {
+                        not_served.insert((wanted.resource, lookup.versions.clone()));
+                    }
+                }
             }
         }
         // Several lookups may have the same objects.
         looked_up.sort_by_key(title);
         looked_up.dedup_by_key(|object| title(object));
-        let loader = self.workbench.loader(self.view(&looked_up)?);
+        let loader = self.workbench.loader(self.view(&looked_up)?.of_cluster_without(not_served));
         let mut filters = Vec::with_capacity(entries.len());
         for entry in entries {
             let filter = prepare(&loader, entry, configuration, &self.modules, &[], (|_| {}, || {})).await;

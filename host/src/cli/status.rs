@@ -26,9 +26,9 @@ pub fn status(flags: &StatusFlags) -> Result<bool, CommandError> {
     Ok(is_well(&status))
 }
 
-/// Whether the verdict is `ready`: the exit code is 0 then, and 2 else.
+/// Whether the health is `ready`: the exit code is 0 then, and 2 else.
 fn is_well(status: &Value) -> bool {
-    status.get("verdict").and_then(Value::as_str) == Some("ready")
+    status.get("health").and_then(Value::as_str) == Some("ready")
 }
 
 /// The first line, and whether it is well.

@@ -1,4 +1,4 @@
-//! The condition `WeirFiltersReady` of the Node, as the verdict of [`crate::admin`] gives it: True while nothing is wrong.
+//! The condition `WeirFiltersReady` of the Node, as the health of [`crate::admin`] gives it: True while nothing is wrong.
 //!
 //! Each write of a Node goes to all clients that watch Nodes, so the condition has nothing that changes while the fault stays
 //! the same: no numbers and no errors, but the names of faults, and of the filters and lookups that they are about. Its
@@ -10,7 +10,7 @@ use weir_process::one_line;
 
 use super::event_log::{MAX_NOTE, note_of};
 use crate::admin::status::Missing;
-use crate::admin::{NodeHealth, Verdict};
+use crate::admin::{HealthReport, NodeHealth};
 
 /// The most filters, lookups or resources that a fault names.
 const MAX_SUBJECTS: usize = 8;
@@ -31,9 +31,9 @@ pub(crate) struct FilterCondition {
 }
 
 impl FilterCondition {
-    /// The condition of a verdict; `None` while no API server answers that could take it.
-    pub(crate) fn of(verdict: &Verdict) -> Option<Self> {
-        let (status, reason, message) = match (verdict.state, &verdict.not_ready) {
+    /// The condition that shows this health; `None` while no API server answers that could take it.
+    pub(crate) fn of(health: &HealthReport) -> Option<Self> {
+        let (status, reason, message) = match (health.state, &health.not_ready) {
             (NodeHealth::Offline, _) => return None,
             (NodeHealth::NotReady, reason) => {
                 let missing = reason.as_ref().map(|reason| &reason.missing);
@@ -48,7 +48,7 @@ impl FilterCondition {
                 "the newest configuration is active, and nothing is wrong".to_owned(),
             ),
             (NodeHealth::Degraded, _) => {
-                let faults = faults(verdict);
+                let faults = faults(health);
                 let worst = faults.first().map(|(name, _)| camel_case(name)).unwrap_or_default();
                 ("False", worst, message("", &faults))
             }
@@ -72,9 +72,9 @@ fn message(start: &str, faults: &[(&str, BTreeSet<&str>)]) -> String {
 }
 
 /// Each fault once, the worst first, with all that it is about.
-fn faults(verdict: &Verdict) -> Vec<(&'static str, BTreeSet<&str>)> {
+fn faults(health: &HealthReport) -> Vec<(&'static str, BTreeSet<&str>)> {
     let mut faults: Vec<(&'static str, BTreeSet<&str>)> = Vec::new();
-    for notice in verdict.notices.iter().filter(|notice| !notice.is_remark()) {
+    for notice in health.notices.iter().filter(|notice| !notice.is_remark()) {
         let subjects = notice.subjects.iter().map(String::as_str);
         match faults.iter_mut().find(|(name, _)| *name == notice.name) {
             Some((_, known)) => known.extend(subjects),

@@ -1,6 +1,6 @@
 //! Writes the condition `WeirFiltersReady` of the Node: [`FilterCondition`] says what it is, [`ConditionSchedule`] when.
 //!
-//! It looks at the verdict about every [`LOOK`], and reads nothing but memory for that. It reads the Node once, and again after a
+//! It looks at the health about every [`LOOK`], and reads nothing but memory for that. It reads the Node once, and again after a
 //! write that failed. A restarted daemon that finds its condition on the Node writes nothing. Reads and writes that fail have a
 //! back-off and a line of the log each: a Node that can be read may still not be written.
 
@@ -16,11 +16,11 @@ use weir_upstream::{BackOff, clock, error_report, jitter};
 use super::condition::FilterCondition;
 use super::events::TIMEOUT;
 use super::schedule::{ConditionSchedule, HEARTBEAT};
-use crate::admin::{Verdict, VerdictSources};
+use crate::admin::{HealthReport, HealthSources};
 
 /// The type of the condition.
 const TYPE: &str = "WeirFiltersReady";
-/// It looks at the verdict after a random time from half of this to all of it: one change may concern thousands of nodes, whose
+/// It looks at the health after a random time from half of this to all of it: one change may concern thousands of nodes, whose
 /// daemons must not write at once.
 const LOOK: Duration = Duration::from_secs(10);
 /// The pauses after failed reads or writes.
@@ -91,13 +91,13 @@ impl ConditionWriter {
         }
     }
 
-    /// Looks at the verdict if it is time to, and writes the condition if that is due. A failed write is repeated later.
-    pub(super) async fn look(&mut self, sources: &VerdictSources) {
+    /// Looks at the health if it is time to, and writes the condition if that is due. A failed write is repeated later.
+    pub(super) async fn look(&mut self, sources: &HealthSources) {
         if self.look > Instant::now() {
             return;
         }
         self.look = Instant::now() + jitter(LOOK);
-        let Some(present) = FilterCondition::of(&Verdict::of(sources)) else { return self.pause() };
+        let Some(present) = FilterCondition::of(&HealthReport::of(sources)) else { return self.pause() };
         if self.schedule.is_none() {
             self.read().await;
         }

@@ -8,7 +8,7 @@ use weir_upstream::{Tasks, UpstreamConfig};
 use super::condition_writer::found;
 use super::schedule::HEARTBEAT;
 use super::*;
-use crate::admin::Verdict;
+use crate::admin::HealthReport;
 use crate::admin::status::{FilterStatus, ReloadResult};
 
 struct Fixture {
@@ -29,7 +29,7 @@ impl Fixture {
     fn start(&self) {
         let config = UpstreamConfig::new(kube::Config::new(self.server.url().parse().unwrap()));
         let upstream = Arc::new(Upstream::new(&config, Arc::default()).unwrap());
-        let sources = VerdictSources::of_filters(self.status.clone());
+        let sources = HealthSources::of_filters(self.status.clone());
         let report = NodeReport::new("edge-a", sources, &self.breakers, upstream, true);
         self.tasks.spawn_until_stop(report.run());
     }
@@ -95,7 +95,7 @@ async fn the_condition_of_the_node_is_not_written_again_by_a_restarted_daemon() 
     let node = fixture.server.store().get("v1", "Node", "", "edge-a").unwrap();
     tokio::time::pause();
     let (mut schedule, transition) = found(serde_json::from_value(node).unwrap());
-    let present = FilterCondition::of(&Verdict::of(&VerdictSources::of_filters(fixture.status.clone()))).unwrap();
+    let present = FilterCondition::of(&HealthReport::of(&HealthSources::of_filters(fixture.status.clone()))).unwrap();
     assert_eq!((present.status.as_str(), present.reason.as_str()), ("True", "FiltersActive"));
     assert_eq!(schedule.shown(), Some(&present));
     assert!(transition.is_some());

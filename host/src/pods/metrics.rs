@@ -13,8 +13,13 @@ pub struct PodMetrics {
 
 impl PodMetrics {
     /// Sets whether an interface has the address.
-    pub(super) fn address(&self, up: bool) {
+    pub(crate) fn address(&self, up: bool) {
         self.address.get_or_create(&[]).set(i64::from(up));
+    }
+
+    /// Whether an interface has the address; `None` until it has been looked for.
+    pub(crate) fn is_up(&self) -> Option<bool> {
+        Some(self.address.get(&[])?.get() != 0)
     }
 
     /// Creates a series of each metric.

@@ -18,7 +18,7 @@ fn admin() -> (Admin, Arc<FilterStatus>, Arc<ReloadMetrics>) {
     metrics.register(&mut registry);
     ProxyMetrics::default().register(&mut registry);
     let parts = AdminParts {
-        sources: VerdictSources::of_filters(status.clone()),
+        sources: HealthSources::of_filters(status.clone()),
         registry,
         metrics,
         runtime: Arc::default(),

@@ -33,7 +33,7 @@ pub(super) fn summary(status: &Value, is_wide: bool) -> String {
 fn heading(status: &Value) -> String {
     let running = age(number(&status["uptimeSeconds"]));
     let mut lines = vec![
-        ("Verdict:", string(&status["verdict"])),
+        ("Health:", string(&status["health"])),
         ("Node:", string(&status["node"])),
         ("Version:", format!("{}, running for {running}", string(&status["version"]))),
         ("Ready:", status["notReady"].as_str().map_or("yes".to_owned(), |reason| format!("no, {reason}"))),
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn the_summary_has_a_heading_and_a_table_for_each_list() {
         let status = json!({
-            "verdict": "offline", "node": "edge-a", "version": "0.1.0", "time": "2026-01-01T00:10:00Z", "uptimeSeconds": 600.5,
+            "health": "offline", "node": "edge-a", "version": "0.1.0", "time": "2026-01-01T00:10:00Z", "uptimeSeconds": 600.5,
             "ready": true, "notReady": null, "offlineSince": "2026-01-01T00:09:30Z",
             "reloads": [{
                 "result": "refused", "at": "2026-01-01T00:05:00Z", "source": "ConfigMap a/b",
@@ -240,7 +240,7 @@ mod tests {
             "omitted": {"clients": 4},
         });
         let expected = "\
-Verdict:  offline
+Health:   offline
 Node:     edge-a
 Version:  0.1.0, running for 10m
 Ready:    yes
@@ -307,6 +307,6 @@ x        live    10m     sha256:0123456789ab   3      1        0        1       
 
     #[test]
     fn an_answer_without_anything_is_no_panic() {
-        assert!(summary(&Value::Null, false).starts_with("Verdict:\nNode:\n"));
+        assert!(summary(&Value::Null, false).starts_with("Health:\nNode:\n"));
     }
 }

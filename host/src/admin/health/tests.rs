@@ -1,4 +1,4 @@
-//! The faults that the verdict names. `crate::verdict_places` covers what becomes of it elsewhere.
+//! The faults that the health of the node names. `crate::health_places` covers what becomes of it elsewhere.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use weir_store::disk::sample_conditions;
 use weir_store::{ResourceStores, ResourceStoresConfig};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig, clock};
 
-use super::super::notices::tests::assert_documented;
+use super::super::notices::{self, HttpsPort, tests::assert_documented};
 use super::super::status::ReloadResult;
 use super::*;
 use crate::node_facts::{NodeFacts, NodeState};
 
-impl VerdictSources {
+impl HealthSources {
     /// Without lookups, watch caches and API servers.
     pub(crate) fn of_filters(status: Arc<FilterStatus>) -> Self {
         let stores = ResourceStores::new(ResourceStoresConfig::default(), Tasks::default());
@@ -23,12 +23,13 @@ impl VerdictSources {
     }
 }
 
-impl Verdict {
-    /// A verdict of each kind of fault, and of none.
+impl HealthReport {
+    /// A report of each kind of fault, and of none.
     pub(crate) async fn samples() -> Vec<(&'static str, Self)> {
         let degraded = |notice: Option<Notice>| Self::new(false, None, notice.into_iter().collect());
         let first = SetAsideObject { object: "Service a/b".to_owned(), failures: 3, error: "trap: x".to_owned() };
-        let lookups = vec![("nodepools".to_owned(), "listing nodepools failed: 403".to_owned())];
+        let failed = |resource: &str| vec![(resource.to_owned(), format!("listing {resource} failed: 403"))];
+        let of_port = |notices: Notices| degraded(notices.present().pop());
         let disk = sample_conditions().into_iter().find(|condition| condition.name == "disk");
         let not_ready =
             |missing| Self::new(false, Some(NotReady { missing, errors: vec!["x".to_owned()] }), Vec::new());
@@ -38,7 +39,12 @@ impl Verdict {
             ("failing", degraded(Some(failing("pools", "Ignore", 7, &first)))),
             ("failing above a share", degraded(Some(failing_above("pools", "Ignore", None)))),
             ("degraded objects", degraded(without_verdict(&[("services".to_owned(), 2), ("endpoints".to_owned(), 1)]))),
-            ("failing lookup", degraded(failed_lookups(lookups))),
+            ("failing lookup", degraded(failed_lookups(failed("nodepools")))),
+            ("failing cache", degraded(failed_caches(failed("services")))),
+            ("no certificate", of_port(Notices { https: Some(HttpsPort::sample(true)), ..Notices::default() })),
+            ("pod address", of_port(notices::tests::without_pod_address(Some("weir0")))),
+            ("another's pod address", of_port(notices::tests::without_pod_address(None))),
+            ("cache directory", of_port(Notices { unusable_cache: Some("/c: x".to_owned()), ..Notices::default() })),
             ("offline", Self::new(true, None, outage().await.present())),
             ("disk", degraded(disk.map(|condition| Notice::new(condition.name, condition.text)))),
             ("refused", degraded(refused(&refusing()))),
@@ -132,6 +138,17 @@ fn what_filters_fail_on_is_in_the_troubleshooting() {
         assert!(notice.subjects.iter().all(|subject| subject.ends_with("pools")), "{notice:?}");
     }
     assert_eq!(failed_lookups(Vec::new()), None);
+}
+
+#[test]
+fn a_failing_watch_cache_is_a_fault_that_names_resources_and_a_reason() {
+    let failing =
+        ["services", "endpoints", "services"].map(|resource| (resource.to_owned(), "listing: 403".to_owned()));
+    let found = failed_caches(failing.to_vec());
+    let text = named(found.as_slice(), "failing-cache");
+    assert!(text.starts_with("watch caches (endpoints, services) fail") && text.ends_with(": listing: 403"), "{text}");
+    assert_eq!(found.unwrap().subjects, ["endpoints", "services"]);
+    assert_eq!(failed_caches(Vec::new()), None);
 }
 
 #[test]

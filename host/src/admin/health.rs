@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use weir_kube::LookupSpec;
 use weir_process::one_line;
 use weir_runtime::{Filter, SetAsideObject};
 use weir_spec::Mode;
-use weir_store::{ReflectorStatus, Reflectors};
+use weir_store::{ReflectorStatus, Reflectors, StoreReader};
+use weir_view::CacheStatus;
 
 use super::Caches;
 use super::notices::{Notice, Notices};
@@ -22,10 +24,10 @@ use crate::node_facts::SWITCH;
 /// The longest reason of a notice.
 const REASON: usize = 400;
 
-/// What the verdict is read from.
+/// What the health is read from.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "reports only")]
-pub struct VerdictSources {
+pub struct HealthSources {
     /// The filters and the last reloads.
     pub status: Arc<FilterStatus>,
     /// The lookups of filters.
@@ -36,9 +38,9 @@ pub struct VerdictSources {
     pub caches: Caches,
 }
 
-/// How this node is.
+/// How well this node is, and what is wrong with it.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct HealthReport {
     pub(crate) state: NodeHealth,
     /// Why there is no filter set yet.
     pub(crate) not_ready: Option<NotReady>,
@@ -82,16 +84,18 @@ impl NodeHealth {
     }
 }
 
-impl Verdict {
-    /// The verdict of the moment.
-    pub(crate) fn of(sources: &VerdictSources) -> Self {
-        let VerdictSources { status, reflectors, notices, caches } = sources;
+impl HealthReport {
+    /// The health at this moment.
+    pub(crate) fn of(sources: &HealthSources) -> Self {
+        let HealthSources { status, reflectors, notices, caches } = sources;
         let is_offline = caches.upstream.as_ref().is_some_and(|upstream| upstream.offline_since().is_some());
         let reflectors = reflectors.status();
-        let degraded: Vec<_> = caches.status().iter().flat_map(degraded).collect();
+        let caches = caches.status();
+        let degraded: Vec<_> = caches.iter().flat_map(degraded).collect();
         let mut found = faults(status, notices, &degraded);
         if !is_offline {
             found.extend(lookups(&reflectors, notices));
+            found.extend(failed_caches(caches.iter().filter_map(cache_failure).collect()));
         }
         found.extend(notices.present());
         let not_ready = status.missing().map(|missing| {
@@ -116,7 +120,7 @@ impl Verdict {
     /// Its members of `/status`.
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "verdict": self.state.label(),
+            "health": self.state.label(),
             "ready": self.not_ready.is_none(),
             "notReady": self.not_ready.as_ref().map(ToString::to_string),
         })
@@ -138,7 +142,7 @@ impl fmt::Display for NotReady {
 }
 
 /// The objects of a watch cache that have no verdict.
-fn degraded(cache: &weir_view::CacheStatus) -> Option<(String, usize)> {
+fn degraded(cache: &CacheStatus) -> Option<(String, usize)> {
     let objects = cache.views.iter().map(|(_, view)| view.degraded_objects()).sum();
     (objects > 0).then(|| (cache.collection.resource.to_string(), objects))
 }
@@ -226,7 +230,7 @@ fn without_verdict(degraded: &[(String, usize)]) -> Option<Notice> {
     resources.dedup();
     let text = || {
         format!(
-            "{objects} objects in watch caches have no verdict of their filters ({}), until they are filtered again: failure policies decide, or the last good outcome stands in",
+            "{objects} objects in watch caches have no verdict of their filters ({}), until they are filtered again: failure policies decide, or the last good outcome stands in; correct the filter that fails, or take its last change back",
             resources.join(", ")
         )
     };
@@ -244,6 +248,30 @@ fn lookups(reflectors: &[ReflectorStatus], notices: &Notices) -> Option<Notice> 
         Some((reflector.lookup.resource.to_string(), reflector.state.error.as_ref()?.to_string()))
     });
     failed_lookups(failing.collect())
+}
+
+/// Why a watch cache fails that clients read, with its resource.
+fn cache_failure(cache: &CacheStatus) -> Option<(String, String)> {
+    let error = cache.store.error.as_ref().filter(|_| !cache.views.is_empty())?;
+    let is_of_node = match cache.reader {
+        StoreReader::Daemon => true,
+        // What one user may not read, the API server refuses to that user, who gets its answer.
+        StoreReader::Node | StoreReader::User(_) => !error.is_refusal(),
+        StoreReader::Client(_) | StoreReader::Private(_) => false,
+    };
+    is_of_node.then(|| (cache.collection.resource.to_string(), error.to_string()))
+}
+
+/// The watch caches by their resource, each with its error.
+fn failed_caches(failing: Vec<(String, String)>) -> Option<Notice> {
+    let first = one_line(&failing.first()?.1, REASON);
+    let resources: BTreeSet<_> = failing.into_iter().map(|(resource, _)| resource).collect();
+    let named: Vec<_> = resources.iter().map(String::as_str).collect();
+    let text = format!(
+        "watch caches ({}) fail although an API server answers, clients see former objects, grant or correct what is named: {first}",
+        one_line(&named.join(", "), REASON)
+    );
+    Some(Notice::new("failing-cache", text).about(resources))
 }
 
 /// The lookups by their resource, each with its error.
