@@ -1,6 +1,7 @@
 //! deploy/helm: what the chart renders equals the manifests of the kustomization, and its permissions are what the modules declare.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -45,6 +46,45 @@ fn lint_finds_nothing() {
         let found = helm.prints(&[&lint[..], &REQUIRED, &[helm.chart().to_str().unwrap()]].concat());
         assert!(!found.contains("[INFO]"), "also nothing that is only recommended: {found}");
     }
+}
+
+/// The YAML files of a folder and of those in it.
+fn yaml_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            yaml_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path);
+        }
+    }
+}
+
+/// Who approves an installation reads that page. Templates are read as text, so that none is left out whose values no test sets.
+#[test]
+fn every_role_that_is_shipped_is_named_before_the_signature() {
+    let mut files = Vec::new();
+    yaml_files(&built::workspace().join("deploy"), &mut files);
+    let mut names = BTreeSet::new();
+    for file in files {
+        let file = std::fs::read_to_string(file).unwrap();
+        for kind in ["\nkind: Role\n", "\nkind: ClusterRole\n"] {
+            let names_of_kind = file.split(kind).skip(1).map(|rest| {
+                let line = rest.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap();
+                line.replace("{{ $name }}", "weir")
+            });
+            names.extend(names_of_kind);
+        }
+    }
+    assert!(names.len() >= 18 && names.contains("weir-cluster-identity"), "{names:?}");
+    let page = text("before-you-sign.md");
+    // Such as `weir-ingress-…`.
+    let families: Vec<_> = page.split('`').skip(1).step_by(2).filter_map(|code| code.strip_suffix("-…")).collect();
+    let is_named = |name: &String| {
+        page.contains(&format!("`{name}`")) || families.iter().any(|family| name.starts_with(&format!("{family}-")))
+    };
+    let unnamed: Vec<_> = names.iter().filter(|name| !is_named(name)).collect();
+    assert!(unnamed.is_empty(), "before-you-sign.md does not name {unnamed:?}");
 }
 
 /// An object without what only one of the two ways to install has: labels of Helm, the checksum that restarts pods, and the
