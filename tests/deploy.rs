@@ -16,7 +16,9 @@ mod deploy {
     mod image;
     mod monitoring;
     mod nodes;
+    mod refused;
     mod release;
     mod upgrade;
+    mod values;
     mod yurthub;
 }

@@ -27,6 +27,7 @@ mod real {
     mod registry;
     mod restored;
     mod secure;
+    mod signed;
     mod streams;
     mod uninstall;
     mod wire;

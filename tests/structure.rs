@@ -23,6 +23,8 @@ mod held_state;
 mod links;
 #[path = "structure/log_lines.rs"]
 mod log_lines;
+#[path = "structure/questions.rs"]
+mod questions;
 #[path = "structure/source.rs"]
 mod source;
 #[path = "structure/trust.rs"]

@@ -1,207 +1,13 @@
-//! deploy/helm: what the chart renders equals the manifests of the kustomization, its permissions are what the modules
-//! declare, and it refuses values that contradict each other.
+//! deploy/helm: what the chart renders equals the manifests of the kustomization, and its permissions are what the modules declare.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 use weir::config::CachedResources;
 use weir_tests::built;
-use weir_tests::chart::combinations::{self, CERTIFICATE, OPERATOR, PEERS, UNQUOTED};
 use weir_tests::chart::{Helm, REQUIRED, is_hook, object, permissions, text};
-
-/// A value at `a.b`, and what is refused about it.
-const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
-    (&["servers=[]"], "/servers", "install is daemonset"),
-    (
-        &["install=\"static-pod\"", "image.pullSecrets=[{\"name\":\"a\"}]"],
-        "/image/pullSecrets",
-        "install is not daemonset",
-    ),
-    (
-        &["install=\"static-pod\"", "servingCertificate.secretName=\"a\""],
-        "/servingCertificate/secretName",
-        "install is not daemonset",
-    ),
-    (&["install=\"systemd\"", "nodeSelector.edge=\"yes\""], "/nodeSelector", "install is not daemonset"),
-    (&["install=\"systemd\"", "affinity.nodeAffinity={}"], "/affinity", "install is not daemonset"),
-    (
-        &["install=\"systemd\"", "monitoring.serviceMonitor.enabled=true", "admin.address=\"::\""],
-        "/monitoring/serviceMonitor/enabled",
-        "install is systemd",
-    ),
-    (&["monitoring.serviceMonitor.enabled=true"], "/admin/address", "monitoring.serviceMonitor.enabled is true"),
-    (&["monitoring.podMonitor.enabled=true"], "/admin/address", "monitoring.podMonitor.enabled is true"),
-    (
-        &["monitoring.podMonitor.enabled=true", "monitoring.serviceMonitor.enabled=true", "admin.address=\"::\""],
-        "/monitoring/podMonitor/enabled",
-        "each pod would be read twice",
-    ),
-    (&["operator.networkPolicy=true"], "/operator/networkPolicy", "want object"),
-    (&["podAddress=\"\""], "/clientCA/enabled", "podAddress is empty"),
-    (
-        &["podAddress=\"\"", "clientCA.enabled=false", "servingCertificate.secretName=\"a\""],
-        "/servingCertificate/secretName",
-        "podAddress is empty",
-    ),
-    (
-        &["clientCA.enabled=false", "impersonation.users=[\"system:node:a\"]"],
-        "/impersonation/users",
-        "clientCA.enabled is false",
-    ),
-    (&["filters=[{\"name\":\"a\",\"module\":\"configmap://a\"}]"], "/filters/0", "'digest'"),
-    (&["filters=[{\"name\":\"a\",\"modul\":\"a.wasm\"}]"], "/filters/0", "'modul'"),
-    (&["operator.enable=true"], "/operator", "'enable'"),
-    (&["operator.podAPIServer=\"169.254.20.10\""], "/operator/podAPIServer", "does not match pattern"),
-    (&["image.repository=\"\""], "/image/repository", "registry.example/weir"),
-    (
-        &["operator.enabled=true", "operator.image.repository=\"\""],
-        "/operator/image/repository",
-        "operator.enabled is true",
-    ),
-    (&["admin.address=\"localhost\""], "/admin/address", "does not match pattern"),
-    (&["podAddress=\"169.254.20\""], "/podAddress", "does not match pattern"),
-    (&["resources.limits.memory=\"many\""], "/resources/limits/memory", "does not match pattern"),
-    (&["extraArgs=[\"--a\\n--b\"]"], "/extraArgs/0", "does not match pattern"),
-    (
-        &["install=\"static-pod\"", "signaturePolicy.configMap=\"a\""],
-        "/signaturePolicy/configMap",
-        "install is not daemonset",
-    ),
-    (
-        &["signaturePolicy.configMap=\"a\"", "signaturePolicy.policies=[{\"prefix\":\"oci://\",\"allow\":true}]"],
-        "/signaturePolicy/policies",
-        "signaturePolicy.configMap has the policy",
-    ),
-    (&["install=\"systemd\"", "nodeCredential=true"], "/nodeCredential", "install is systemd"),
-    (&["install=\"systemd\"", PEERS], "/peers/pools", "install is systemd"),
-    (&["clientCA.enabled=false", PEERS], "/peers/pools", "clientCA.enabled is false"),
-    (&["peers.pools=[{\"a\":\"https://10.0.0.1\"}]"], "/peers/pools/0", "minProperties"),
-    (&["install=\"systemd\"", "extraEnv=[{\"name\":\"A\"}]"], "/extraEnv", "install is systemd"),
-    (&["install=\"systemd\"", "extraVolumes=[{\"name\":\"a\"}]"], "/extraVolumes", "install is systemd"),
-    (
-        &["install=\"systemd\"", "extraVolumeMounts=[{\"name\":\"a\",\"mountPath\":\"/a\"}]"],
-        "/extraVolumeMounts",
-        "install is systemd",
-    ),
-    (&["filterOverrides.endpoint={}"], "filterOverrides", "there is no filter endpoint, filters has servicetopology, "),
-    (&["filterOverrides.endpoints.failurPolicy=\"Fail\""], "/filterOverrides/endpoints", "'failurPolicy'"),
-    (&["filterOverrides.endpoints.name=\"other\""], "/filterOverrides/endpoints", "'name'"),
-    (&["podLabels={\"app.kubernetes.io/name\":\"a\"}"], "propertyName 'app.kubernetes.io/name'", "'not' failed"),
-    (&["signaturePolicy.policies=[{\"prefix\":\"oci://\"}]"], "/signaturePolicy/policies/0", "missing property"),
-    (&["filters=[{\"name\":\"a\"},{\"name\":\"a\"}]"], "filters", "there are two filters a"),
-    (&["commonLabels={\"helm.sh/chart\":\"a\"}"], "propertyName 'helm.sh/chart'", "'not' failed"),
-    (&["nameOverride=\"Edge\""], "/nameOverride", "does not match pattern"),
-    (&["nameOverride=\"weir-operator\""], "nameOverride", "the name of the operator's objects"),
-    (&["fullnameOverride=\"weir-operator\""], "fullnameOverride", "the name of the operator's objects"),
-    (&["serviceAccount.create=false"], "/serviceAccount/name", "serviceAccount.create is false"),
-    (&["operator.serviceAccount.create=false"], "/operator/serviceAccount/name", "serviceAccount.create is false"),
-    // Null takes a value and its default away.
-    (&["serviceAccount={\"create\":false,\"name\":null}"], "/serviceAccount", "missing property 'name'"),
-    (
-        &["operator.serviceAccount={\"create\":false,\"name\":null}"],
-        "/operator/serviceAccount",
-        "missing property 'name'",
-    ),
-    (&["image.repository=null"], "/image", "missing property 'repository'"),
-    (
-        &["operator={\"enabled\":true,\"image\":{\"repository\":null}}"],
-        "/operator/image",
-        "missing property 'repository'",
-    ),
-    (&["servers=null"], "at ''", "missing property 'servers'"),
-    (&["podAddress=null"], "/clientCA/enabled", "podAddress is empty"),
-    (&["clientCA.enabled=null", PEERS], "/peers/pools", "clientCA.enabled is false"),
-    (&["clientCA.enabled=null", "impersonation.users=[\"a\"]"], "/impersonation/users", "clientCA.enabled is false"),
-    (&["helmTest.tolerations={}"], "/helmTest/tolerations", "want array"),
-    // What the API server, the node or the daemon would refuse later.
-    (&["podAddress=\"999.1.1.1\""], "/podAddress", "does not match pattern"),
-    (&["podAddress=\"::::\""], "/podAddress", "is not valid ipv6"),
-    (&["admin.address=\"10.0.0.256\""], "/admin/address", "does not match pattern"),
-    (&["admin.address=\"fd00::1::2\""], "/admin/address", "is not valid ipv6"),
-    (&["podInterface=\"a/b\""], "/podInterface", "does not match pattern"),
-    (&["podInterface=\"..\""], "/podInterface", "'not' failed"),
-    (&["image.repository=\"r/weir:1\""], "/image/repository", "does not match pattern"),
-    (&["image.repository=\"r/Weir\""], "/image/repository", "does not match pattern"),
-    (&["operator.image.repository=\"weir-operator:1\""], "/operator/image/repository", "does not match pattern"),
-    (&["image.tag=\"a b\""], "/image/tag", "does not match pattern"),
-    (&["servers=[\"ht tp://x\"]"], "/servers/0", "does not match pattern"),
-    (&["servers=[\"https://a/abc\"]"], "/servers/0", "does not match pattern"),
-    (&["servers=[\"https://a,\"]"], "/servers/0", "does not match pattern"),
-    (&["servers=[\"https://a\",\"https://a\"]"], "/servers", "items at 0 and 1 are equal"),
-    (&["peers.pools=[{\"a\":\"https://a b\",\"b\":\"https://b\"}]"], "/peers/pools/0/a", "does not match pattern"),
-    (&["commonLabels={\"a b\":\"c\"}"], "propertyName 'a b'", "does not match pattern"),
-    (&["commonLabels={\"a\":\"c d\"}"], "/commonLabels/a", "does not match pattern"),
-    (&["podLabels={\"a/b/c\":\"d\"}"], "propertyName 'a/b/c'", "does not match pattern"),
-    (&["podLabels={\"a\":\"-\"}"], "/podLabels/a", "does not match pattern"),
-    (&["operator.podLabels={\"a\":\"c d\"}"], "/operator/podLabels/a", "does not match pattern"),
-    (&["podAnnotations={\"a b\":\"c\"}"], "propertyName 'a b'", "does not match pattern"),
-    (&["monitoring.podMonitor.labels={\"a\":\"b c\"}"], "/monitoring/podMonitor/labels/a", "does not match pattern"),
-    (&["nodeSelector={\"a b\":\"c\"}"], "propertyName 'a b'", "does not match pattern"),
-    (&["tolerations=[{\"keys\":\"a\"}]"], "/tolerations/0", "'keys'"),
-    (&["operator.tolerations=[{\"effects\":\"NoExecute\"}]"], "/operator/tolerations/0", "'effects'"),
-    (&["helmTest.tolerations=[{\"keys\":\"a\"}]"], "/helmTest/tolerations/0", "'keys'"),
-    (&["tolerations=[{\"key\":\"a\",\"operator\":\"Exist\"}]"], "/tolerations/0/operator", "'Exists'"),
-    (&["affinity.nodeAfinity={}"], "/affinity", "'nodeAfinity'"),
-    (&["operator.affinity.podAntiAffinity.required=[]"], "/operator/affinity/podAntiAffinity", "'required'"),
-    (
-        &["install=\"static-pod\"", "extraVolumes=[{\"name\":\"a\",\"configMap\":{\"name\":\"a\"}}]"],
-        "/extraVolumes",
-        "install is static-pod",
-    ),
-    (
-        &["install=\"static-pod\"", "extraEnv=[{\"name\":\"A\",\"valueFrom\":{\"secretKeyRef\":{}}}]"],
-        "/extraEnv",
-        "install is static-pod",
-    ),
-    (
-        &["operator.podMonitor.enabled=true", "operator.serviceMonitor.enabled=true"],
-        "/operator/podMonitor/enabled",
-        "each pod would be read twice",
-    ),
-    (&["instal=\"systemd\""], "at ''", "'instal'"),
-    (&["install=\"pod\""], "/install", "'static-pod'"),
-];
-
-#[test]
-fn values_that_contradict_each_other_are_refused_by_name() {
-    let Some(helm) = Helm::new() else { return };
-    for (values, place, reason) in CONTRADICTIONS {
-        let error = helm.manifest(values).expect_err("it is refused");
-        assert!(error.contains(place) && error.contains(reason), "{values:?}: {error}");
-    }
-    let elsewhere = ["template", "weir", helm.chart().to_str().unwrap(), "--namespace", "edge"];
-    let error = helm.run(&[&elsewhere[..], &REQUIRED].concat()).stderr;
-    assert!(String::from_utf8_lossy(&error).contains("clientCA.configMap"), "the CA is in another namespace");
-}
-
-/// What looks like one of those. `tests/real` gives the objects to an API server.
-#[test]
-fn values_that_the_cluster_takes_are_not_refused() {
-    let Some(helm) = Helm::new() else { return };
-    for values in &combinations::accepted() {
-        let values: Vec<_> = values.iter().map(String::as_str).collect();
-        assert!(!helm.objects(&values).is_empty(), "{values:?}");
-    }
-}
-
-#[test]
-fn a_misspelt_filter_to_disable_is_refused_by_name() {
-    let Some(helm) = Helm::new() else { return };
-    let render = |set: &str| {
-        let chart = helm.chart().to_str().unwrap();
-        let set = ["template", "weir", chart, "--namespace", "kube-system", "--set-json", set];
-        helm.run(&[&set[..], &REQUIRED].concat())
-    };
-    let refused = render("disabledFilters=[\"servicetoplogy\"]");
-    let error = String::from_utf8(refused.stderr).unwrap();
-    let expected = "disabledFilters: there is no filter servicetoplogy, filters has servicetopology, ";
-    assert!(!refused.status.success() && error.contains(expected), "{error}");
-    // The bundled ones that are disabled by default may lack in a list of one's own.
-    let own = render("filters=[{\"name\": \"mine\", \"module\": \"endpoints.wasm\"}]");
-    let objects = String::from_utf8(own.stdout).unwrap();
-    assert!(own.status.success() && !objects.contains("filter_masterservice"), "{objects}");
-}
 
 /// A list of values replaces the chart's: a command that turns a filter off has to name those that are off by default, too.
 #[test]
@@ -232,21 +38,6 @@ fn the_table_of_kubernetes_versions_counts_the_checks_of_a_node() {
 }
 
 #[test]
-fn a_cluster_without_admission_policies_is_refused_the_operator() {
-    let Some(helm) = Helm::new() else { return };
-    let render = |kubernetes: &str, set: &str| {
-        let chart = helm.chart().to_str().unwrap();
-        let version = ["--kube-version", kubernetes, "--set-json", set];
-        helm.run(&[&["template", "weir", chart, "--namespace", "kube-system"][..], &REQUIRED, &version].concat())
-    };
-    let refused = render("1.29.9", "operator.enabled=true");
-    let error = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && error.contains("operator.enabled needs Kubernetes 1.30"), "{error}");
-    assert!(render("1.30.0", "operator.enabled=true").status.success());
-    assert!(render("1.29.9", "operator.enabled=false").status.success(), "Weir alone needs no policy");
-}
-
-#[test]
 fn lint_finds_nothing() {
     let Some(helm) = Helm::new() else { return };
     for install in ["daemonset", "static-pod", "systemd"] {
@@ -255,6 +46,45 @@ fn lint_finds_nothing() {
         let found = helm.prints(&[&lint[..], &REQUIRED, &[helm.chart().to_str().unwrap()]].concat());
         assert!(!found.contains("[INFO]"), "also nothing that is only recommended: {found}");
     }
+}
+
+/// The YAML files of a folder and of those in it.
+fn yaml_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            yaml_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.push(path);
+        }
+    }
+}
+
+/// Who approves an installation reads that page. Templates are read as text, so that none is left out whose values no test sets.
+#[test]
+fn every_role_that_is_shipped_is_named_before_the_signature() {
+    let mut files = Vec::new();
+    yaml_files(&built::workspace().join("deploy"), &mut files);
+    let mut names = BTreeSet::new();
+    for file in files {
+        let file = std::fs::read_to_string(file).unwrap();
+        for kind in ["\nkind: Role\n", "\nkind: ClusterRole\n"] {
+            let names_of_kind = file.split(kind).skip(1).map(|rest| {
+                let line = rest.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap();
+                line.replace("{{ $name }}", "weir")
+            });
+            names.extend(names_of_kind);
+        }
+    }
+    assert!(names.len() >= 18 && names.contains("weir-cluster-identity"), "{names:?}");
+    let page = text("before-you-sign.md");
+    // Such as `weir-ingress-…`.
+    let families: Vec<_> = page.split('`').skip(1).step_by(2).filter_map(|code| code.strip_suffix("-…")).collect();
+    let is_named = |name: &String| {
+        page.contains(&format!("`{name}`")) || families.iter().any(|family| name.starts_with(&format!("{family}-")))
+    };
+    let unnamed: Vec<_> = names.iter().filter(|name| !is_named(name)).collect();
+    assert!(unnamed.is_empty(), "before-you-sign.md does not name {unnamed:?}");
 }
 
 /// An object without what only one of the two ways to install has: labels of Helm, the checksum that restarts pods, and the
@@ -346,51 +176,6 @@ fn the_operator_of_the_chart_is_that_of_its_kustomization() {
     assert_eq!(kept.len(), 3 + roles.len(), "an uninstalled release leaves nothing else");
 }
 
-/// Every value of the operator arrives, as a flag that it knows or as a permission.
-#[test]
-fn values_of_the_operator_are_flags_and_permissions() {
-    let Some(helm) = Helm::new() else { return };
-    let objects = helm.objects(OPERATOR);
-    let deployment = object(&objects, "Deployment", "weir-operator").unwrap();
-    let pod = &deployment["spec"]["template"]["spec"];
-    let arguments = pod["containers"][0]["args"].as_array().unwrap().iter();
-    let arguments: Vec<_> = arguments.map(|argument| argument.as_str().unwrap()).collect();
-    assert_eq!(
-        arguments,
-        [
-            "serve",
-            "--log-json",
-            "--operator-namespace=a",
-            "--namespace=b",
-            "--pool-source=nodelabels",
-            "--pool-label=example.com/pool",
-            "--pod-api-server=[fd00::1]:10268",
-            "--no-evictions",
-            "--set=traefik.image=mirror/traefik:1",
-            "--requests-per-second=5",
-        ]
-    );
-    // A usage error would be 64: it is the cluster that is missing.
-    let operator = built::operator();
-    let output = Command::new(operator).args(&arguments).args(["--kubeconfig", "/nonexistent"]).output().unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(1) && error.contains("/nonexistent"), "{error}");
-    assert!(pod["containers"][0]["image"].as_str().unwrap().contains("@sha256:0"));
-    let affinity = pod["affinity"].to_string();
-    assert!(affinity.contains("example.com/pool") && !affinity.contains("openyurt"), "{affinity}");
-    let role = permissions(object(&objects, "ClusterRole", "weir-operator").unwrap());
-    assert!(role.contains(&"bind clusterroles.rbac.authorization.k8s.io/mine".to_owned()), "{role:?}");
-    assert!(!role.iter().any(|permission| permission.contains("nodepools")), "{role:?}");
-    assert!(object(&objects, "ClusterRole", "weir-operator-evictions").is_none());
-    assert!(object(&objects, "Namespace", "a").is_none());
-    let own = objects.iter().filter(|object| object["metadata"]["name"] == "weir-operator");
-    let places: BTreeSet<_> = own.filter_map(|object| object["metadata"]["namespace"].as_str()).collect();
-    assert_eq!(places, ["a", "b", "default"].into());
-    for binding in objects.iter().filter(|object| object["roleRef"]["name"] == "weir-operator") {
-        assert_eq!(binding["subjects"][0]["namespace"], "a");
-    }
-}
-
 /// A template that is not used costs no permission.
 #[test]
 fn without_ingress_nginx_the_operator_may_write_no_webhook() {
@@ -402,19 +187,6 @@ fn without_ingress_nginx_the_operator_may_write_no_webhook() {
         assert!(!with("create validatingwebhook").iter().any(|_| true), "{all:?}");
         let expected = bound.iter().map(|role| format!("bind clusterroles.rbac.authorization.k8s.io/{role}"));
         assert_eq!(with("bind "), expected.collect::<Vec<_>>().iter().collect::<Vec<_>>());
-    }
-}
-
-#[test]
-fn namespaces_that_the_operator_must_not_share_are_refused() {
-    let Some(helm) = Helm::new() else { return };
-    for (values, reason) in [
-        ("operator.ingressNamespace=\"weir-operator\"", "it is operator.namespace"),
-        ("operator.namespace=\"default\"", "neither can be default"),
-    ] {
-        let error = helm.manifest(&["operator.enabled=true", values]).expect_err("it is refused");
-        assert!(error.contains("operator.ingressNamespace: ") && error.contains(reason), "{error}");
-        let _ = helm.manifest(&[values]).expect("without the operator it does not matter");
     }
 }
 
@@ -516,136 +288,4 @@ fn chart_and_manifests_name_the_version_of_the_daemon() {
     {
         assert!(text(file).contains(&format!("image: {image}:{version}\n")), "{file}");
     }
-}
-
-/// Each value with its default, as the comments of values.yaml say it: a comment belongs to the keys below it.
-fn table_of_values() -> String {
-    let mut table = String::from("| value | default | |\n|---|---|---|\n");
-    let (mut path, mut comment) = (Vec::<(usize, String)>::new(), String::new());
-    for line in text("helm/weir/values.yaml").lines() {
-        let (indent, line) = (line.len() - line.trim_start().len(), line.trim());
-        if let Some(more) = line.strip_prefix('#') {
-            comment = format!("{comment} {}", more.trim());
-            continue;
-        }
-        let Some((key, default)) = line.split_once(':').filter(|_| !line.starts_with('-')) else {
-            comment.clear();
-            continue;
-        };
-        path.retain(|(outer, _)| *outer < indent);
-        let is_of_a_list = path.iter().any(|(_, key)| key == "filters");
-        path.push((indent, key.to_owned()));
-        let said = std::mem::take(&mut comment);
-        if is_of_a_list {
-            continue;
-        }
-        let name = path.iter().map(|(_, key)| key.as_str()).collect::<Vec<_>>().join(".");
-        let default = match default.trim() {
-            "" if key == "filters" => "the bundled ones".to_owned(),
-            "" => String::new(),
-            default => format!("`{default}`"),
-        };
-        table += &format!("| `{name}` | {default} |{} |\n", said.replace('|', "\\|"));
-    }
-    table
-}
-
-/// `WEIR_UPDATE_DOCS=1` writes it.
-#[test]
-fn the_readme_of_the_chart_lists_every_value() {
-    let path = built::workspace().join("deploy/helm/weir/README.md");
-    let document = std::fs::read_to_string(&path).unwrap();
-    let (before, _) = document.split_once("| value | default |").unwrap();
-    let current = format!("{before}{}", table_of_values());
-    if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &current).unwrap();
-    }
-    assert!(document == current, "{} is not current: `make docs-tables` writes it", path.display());
-}
-
-/// Registries, logins, signatures and peers arrive in all ways to install, as flags that the daemon knows.
-#[test]
-fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
-    let Some(helm) = Helm::new() else { return };
-    let values = combinations::trust();
-    let values: Vec<_> = values.iter().map(String::as_str).collect();
-    let objects = helm.objects(&[&values[..], &[PEERS, "filterOverrides.endpoints.failurePolicy=\"Fail\""]].concat());
-    let pod = &object(&objects, "DaemonSet", "weir").unwrap()["spec"]["template"]["spec"];
-    let words = |container: &Value| -> Vec<String> {
-        container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
-    };
-    let arguments = words(&pod["containers"][0]);
-    for expected in [
-        "--registries=/trust/registries.yaml",
-        "--registry-auth=/registry-auth/one.json,/registry-auth/two.json",
-        "--signature-policy=/trust/signature-policy.yaml",
-        "--node-kubeconfig=/etc/kubernetes/kubelet.conf",
-        "--peer=edge-a=https://10.0.0.1:10268,edge-b=https://10.0.0.2:10268",
-        "--node-name=a b%h$x",
-    ] {
-        assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
-    }
-    let trust = &object(&objects, "ConfigMap", "weir-trust").unwrap()["data"];
-    assert_eq!(trust["registry-0.crt"], CERTIFICATE);
-    let registries: Value = serde_saphyr::from_str(trust["registries.yaml"].as_str().unwrap()).unwrap();
-    let expected = json!({"registries": [
-        {"host": "registry.example", "caFile": "/trust/registry-0.crt"},
-        {"host": "10.0.0.5:5000", "plainHTTP": true},
-    ]});
-    assert_eq!(registries, expected);
-    let filters = &object(&objects, "ConfigMap", "weir-filters").unwrap()["data"]["filters.yaml"];
-    let filters: Value = serde_saphyr::from_str(filters.as_str().unwrap()).unwrap();
-    let policies: Vec<_> =
-        filters["filters"].as_array().unwrap().iter().map(|filter| &filter["failurePolicy"]).collect();
-    assert_eq!(policies[..4], ["Ignore", "Fail", "Ignore", "Fail"], "one is overridden");
-
-    for (install, file) in [("static-pod", "weir.yaml"), ("systemd", "weir.service")] {
-        let install = format!("install=\"{install}\"");
-        let objects = helm.objects(&[&values[..], &[&install]].concat());
-        let files = &object(&objects, "ConfigMap", "weir-node-files").unwrap()["data"];
-        assert_eq!(files["registry-0.crt"], CERTIFICATE);
-        assert!(files["registries.yaml"].as_str().unwrap().contains("/etc/weir/registry-0.crt"), "{files}");
-        let shown = files[file].as_str().unwrap();
-        if file == "weir.yaml" {
-            let pod: Value = serde_saphyr::from_str(shown).unwrap();
-            let arguments = words(&pod["spec"]["containers"][0]);
-            assert!(arguments.contains(&"--registry-auth=/etc/weir/one.json,/etc/weir/two.json".to_owned()));
-        } else {
-            assert!(shown.contains("\n    --registry-auth=%d/one.json,%d/two.json \\\n"), "{shown}");
-            assert!(shown.contains("\nLoadCredential=two.json:/etc/weir/two.json\n"), "{shown}");
-            assert!(shown.contains("\n    \"--node-name=a b%%h$$x\"\n"), "{shown}");
-        }
-    }
-}
-
-#[test]
-fn values_that_yaml_reads_otherwise_arrive_as_they_are() {
-    let Some(helm) = Helm::new() else { return };
-    let objects = helm.objects(UNQUOTED);
-    let set = &object(&objects, "DaemonSet", "weir").unwrap()["spec"];
-    let (pod, labels) = (&set["template"]["spec"], &set["template"]["metadata"]["labels"]);
-    let container = &pod["containers"][0];
-    let arguments = container["args"].as_array().unwrap();
-    assert!(
-        arguments.contains(&json!("--admin-address=::")) && arguments.contains(&json!("--a=b: c #d")),
-        "{arguments:?}"
-    );
-    assert_eq!(container["livenessProbe"]["httpGet"]["host"], "127.0.0.1");
-    assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/var/lib/#weir");
-    assert_eq!((&labels["team"], &labels["zone"]), (&json!("1"), &json!("on")));
-    assert_eq!(set["updateStrategy"], json!({"type": "OnDelete"}));
-    assert_eq!(pod["serviceAccountName"], "edge");
-    let account = object(&objects, "ServiceAccount", "edge").unwrap();
-    assert_eq!(account["metadata"]["annotations"], json!({"a": "1"}));
-    for binding in objects.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Binding")) {
-        assert_eq!(binding["subjects"][0]["name"], "edge", "{binding}");
-    }
-    // In a file of values `on` is a boolean.
-    for (value, role) in [("\"on\"", true), ("true", true), ("false", false), ("\"auto\"", false)] {
-        let objects = helm.objects(&["install=\"systemd\"", &format!("nodeCondition={value}")]);
-        assert_eq!(object(&objects, "ClusterRole", "weir-node-condition").is_some(), role, "{value}");
-    }
-    let unit = helm.objects(&["install=\"systemd\"", "resources.limits.memory=536870912"]);
-    let unit = object(&unit, "ConfigMap", "weir-node-files").unwrap()["data"]["weir.service"].as_str().unwrap();
-    assert!(unit.contains("\nMemoryMax=536870912\n"), "{unit}");
 }

@@ -293,15 +293,15 @@ fn update_strategies_are_taken_whole() {
         json!({"rollingUpdate": {"maxUnavailable": 1}})
     );
     assert!(strategy(&default, "Deployment", "weir-operator", "strategy").is_null());
-    for given in [
-        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}}),
-        json!({"type": "OnDelete"}),
-        json!({"type": "Recreate"}),
-    ] {
-        let (daemon, operator) = (format!("updateStrategy={given}"), format!("operator.updateStrategy={given}"));
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}});
+    for (of_daemon_set, of_deployment) in
+        [(rolling.clone(), rolling), (json!({"type": "OnDelete"}), json!({"type": "Recreate"}))]
+    {
+        let daemon = format!("updateStrategy={of_daemon_set}");
+        let operator = format!("operator.updateStrategy={of_deployment}");
         let objects = helm.objects(&["operator.enabled=true", &daemon, &operator]);
-        assert_eq!(strategy(&objects, "DaemonSet", "weir", "updateStrategy"), given);
-        assert_eq!(strategy(&objects, "Deployment", "weir-operator", "strategy"), given);
+        assert_eq!(strategy(&objects, "DaemonSet", "weir", "updateStrategy"), of_daemon_set);
+        assert_eq!(strategy(&objects, "Deployment", "weir-operator", "strategy"), of_deployment);
     }
 }
 

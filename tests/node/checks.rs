@@ -21,6 +21,7 @@ use serde_json::Value;
 pub(crate) use self::offline::metrics;
 use crate::cluster::{self, Cloud};
 use crate::guide::Guide;
+use crate::images;
 use crate::kubectl::{Kubectl, holds};
 use crate::machine::Machine;
 use crate::parts::Part;
@@ -68,6 +69,12 @@ pub(crate) fn prepare<'a>(machine: &'a Machine, runner: &mut Runner) -> Option<W
 }
 
 pub(crate) fn run(machine: &Machine, runner: &mut Runner) {
+    if images::previous_checkout().is_none() {
+        runner.note(
+            "PREVIOUS=DIR is not given: each upgrade and roll-back of the daemon is between two copies of this build, under two names. \
+             They show the steps, not that one version reads what another one has left",
+        );
+    }
     let Some(mut world) = prepare(machine, runner) else { return };
     let world = &mut world;
     runner.check("only_root_gets_the_node_credential", || clients::node_credential(world));

@@ -16,11 +16,12 @@ pub(crate) struct Runner {
     logs: PathBuf,
     passed: usize,
     failed: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Runner {
     pub(crate) fn new(logs: PathBuf) -> Self {
-        Self { begun: Instant::now(), logs, passed: 0, failed: Vec::new() }
+        Self { begun: Instant::now(), logs, passed: 0, failed: Vec::new(), notes: Vec::new() }
     }
 
     /// Runs a check, unless an earlier one has failed.
@@ -50,6 +51,12 @@ impl Runner {
         }
     }
 
+    /// Says what the checks do not show, at once and beside the result.
+    pub(crate) fn note(&mut self, what: &str) {
+        println!("NOTE: {what}");
+        self.notes.push(what.to_owned());
+    }
+
     /// Counts a failure that its check has reported already.
     pub(crate) fn fail(&mut self, what: &str) {
         println!("{what}");
@@ -77,6 +84,9 @@ impl Runner {
         // The logs are long. The end of the output should show the failures.
         for failure in &self.failed {
             println!("FAILED: {failure}");
+        }
+        for note in &self.notes {
+            println!("NOTE: {note}");
         }
         let seconds = self.begun.elapsed().as_secs_f64();
         println!("\nnode result: {word}. {passed} passed; {failed} failed; finished in {seconds:.1}s");

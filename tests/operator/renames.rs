@@ -7,7 +7,10 @@ use super::cluster::{CLASSES, Cluster, DEPLOYMENTS, INGRESSES, POOLS, reason_of,
 use super::process::Operator;
 
 const HANGZHOU: &str = "traefik-hangzhou";
-const MISSING: &str = "there is no pool hangzhou";
+const MISSING: &str = "there is no pool hangzhou; its objects stay as they are, and nothing repairs them";
+/// What is said of a pool whose Nodes have another label now.
+const EMPTY: &str =
+    "pool hangzhou: no Node is in the pool: its pods run where they are, and wait for a Node once they end";
 
 /// Adds a YurtIngress of the pool hangzhou, all of whose replicas serve.
 async fn add_ready_ingress(cluster: &Cluster) {
@@ -50,21 +53,46 @@ async fn the_controller_of_a_renamed_pool_runs_on_until_the_yurtingress_names_th
     operator.stop().await;
 }
 
+/// Gives the Node edge-a the label of a pool.
+async fn label(cluster: &Cluster, pool: &str) {
+    let patch = json!({"metadata": {"labels": {"apps.openyurt.io/nodepool": pool}}});
+    cluster.merge("/api/v1/nodes/edge-a", patch).await;
+}
+
+/// The pods serve on, so that the pool stays ready. That none of them would come back is said in all places.
+#[tokio::test]
+async fn a_pool_whose_nodes_get_another_label_stays_ready_and_is_named() {
+    let Some(cluster) = Cluster::start().await else { return };
+    cluster.add_pool("hangzhou").await;
+    label(&cluster, "hangzhou").await;
+    let operator = Operator::start(&cluster, &[]).await;
+    add_ready_ingress(&cluster).await;
+    label(&cluster, "beijing").await;
+    let is_empty = |status: &Value| (status["poolsWithoutNodes"] == json!(["hangzhou"])).then(|| status.clone());
+    let status = cluster.status("edge", is_empty).await;
+    assert_eq!(status["conditions"]["readypools"], json!(["hangzhou"]));
+    assert!(status["standardConditions"].to_string().contains("are ready, but no Node is in hangzhou"), "{status}");
+    assert_eq!(cluster.event("PoolWithoutNodes").await, EMPTY);
+    let line = EMPTY.replacen(": ", ": PoolWithoutNodes: ", 1);
+    until("/readyz names it", async || operator.readyz().await.contains(&line).then_some(())).await;
+    assert!(operator.not_ready().await.is_empty(), "the operator itself works");
+    label(&cluster, "hangzhou").await;
+    cluster.status("edge", |status| status["poolsWithoutNodes"].is_null().then_some(())).await;
+    until("/readyz has forgotten it", async || (!operator.readyz().await.contains("hangzhou")).then_some(())).await;
+    operator.stop().await;
+}
+
 #[tokio::test]
 async fn a_label_that_is_renamed_and_back_changes_no_object() {
     let Some(cluster) = Cluster::start().await else { return };
-    let label = async |pool: &str| {
-        let patch = json!({"metadata": {"labels": {"apps.openyurt.io/nodepool": pool}}});
-        cluster.merge("/api/v1/nodes/edge-a", patch).await;
-    };
-    label("hangzhou").await;
+    label(&cluster, "hangzhou").await;
     let operator = Operator::start(&cluster, &["--pool-source=nodelabels"]).await;
     add_ready_ingress(&cluster).await;
     let path = format!("{DEPLOYMENTS}/{HANGZHOU}");
     let before = cluster.get(&path).await.unwrap();
-    label("beijing").await;
+    label(&cluster, "beijing").await;
     is_missing(&cluster, &operator).await;
-    label("hangzhou").await;
+    label(&cluster, "hangzhou").await;
     cluster.pool_is("edge", "hangzhou", "Ready").await;
     assert_eq!(cluster.get(&path).await.unwrap(), before);
     operator.stop().await;

@@ -12,8 +12,6 @@ use weir_tests::chart::{Helm, REQUIRED};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::plane::{Plane, skipped};
 
-use super::registry::{Product, Site};
-
 /// Runs kubectl as the administrator, with this input.
 pub(super) fn kubectl(plane: &Plane, arguments: &[&str], input: &str) -> Output {
     use std::io::Write as _;
@@ -63,8 +61,10 @@ fn mounted(plane: &Plane, pod: &Value, folder: &Path) -> Vec<(String, String)> {
                 files.push((key.clone(), text.as_str().unwrap().to_owned()));
             }
         }
-        for source in volume["projected"]["sources"].as_array().into_iter().flatten() {
-            let (name, item) = (&source["secret"]["name"], &source["secret"]["items"][0]);
+        let projected = volume["projected"]["sources"].as_array().into_iter().flatten();
+        let projected = projected.map(|source| (&source["secret"]["name"], &source["secret"]["items"][0]));
+        let secret = volume.get("secret").map(|secret| (&secret["secretName"], &secret["items"][0]));
+        for (name, item) in projected.chain(secret) {
             let packed = data("secret", name)["data"][item["key"].as_str().unwrap()].as_str().unwrap().to_owned();
             let text = String::from_utf8(STANDARD.decode(packed).unwrap()).unwrap();
             files.push((item["path"].as_str().unwrap().to_owned(), text));
@@ -196,50 +196,4 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     );
     // Users' YurtIngresses stay, and with them what only the operator deletes.
     let _ = prints(&plane, &["get", "crd/yurtingresses.apps.openyurt.io", "namespace/ingress-nginx"], "");
-}
-
-/// A release whose values name a registry, a pull secret and a key: a signed module of a registry with a login runs, and one
-/// without a signature does not.
-#[tokio::test]
-async fn a_signed_module_of_a_registry_with_a_login_runs_by_values_alone() {
-    let Some(helm) = Helm::new().filter(|_| has_kubectl()) else { return };
-    let (Some(plane), Some(site)) = (Plane::own(), Site::new(Product::Distribution).await) else { return };
-    site.tool("cosign", &["generate-key-pair", "--output-key-prefix", "right"]).await;
-    let (signed, unsigned) = (site.push("discardcloudservice").await, site.push("nodeportisolation").await);
-    site.sign(&signed, "right.key", true).await;
-    let login = std::fs::read_to_string(site.path("config.json")).unwrap();
-    // The registry's comes second: of several pull secrets each is for its own registry.
-    let others = json!({"auths": {"registry.example": {"auth": STANDARD.encode("a:b")}}}).to_string();
-    for (name, login) in [("other-login", &others), ("registry-login", &login)] {
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
-            "metadata": {"name": name, "namespace": "kube-system"}, "data": {".dockerconfigjson": STANDARD.encode(login)},
-        });
-        let _ = prints(&plane, &["apply", "--filename", "-"], &secret.to_string());
-    }
-    let text = |name: &str| std::fs::read_to_string(site.path(name)).unwrap();
-    let [url, _] = server_and_token(&plane);
-    let values = json!({
-        "servers": [url],
-        "filters": [{"name": "services", "module": signed, "match": ["*/services"]}],
-        "disabledFilters": [],
-        "registries": {
-            "hosts": [{"host": site.host, "ca": text("ca.pem")}],
-            "pullSecrets": [{"name": "other-login"}, {"name": "registry-login"}],
-        },
-        "signaturePolicy": {"policies": [{"prefix": "oci://", "require": [text("right.pub")]}]},
-    });
-    let file = site.path("values.json");
-    std::fs::write(&file, values.to_string()).unwrap();
-    let kubeconfig = plane.kubeconfig("admin").display().to_string();
-    let chart = helm.chart().to_str().unwrap();
-    let common = ["--namespace", "kube-system", "--kubeconfig", &kubeconfig, "--values", file.to_str().unwrap()];
-    let _ = helm.prints(&[&["install", "weir", chart, "--take-ownership"][..], &REQUIRED[..2], &common].concat());
-    let files = tempfile::tempdir().unwrap();
-    let weir = deployed(&plane, files.path()).start_ready().await;
-    assert_eq!(filters(&weir).await, ["services"]);
-    let next = format!("filters=[{}]", json!({"name": "services", "module": unsigned, "match": ["*/services"]}));
-    let _ = helm.prints(&[&["upgrade", "weir", chart, "--set-json", &next][..], &REQUIRED[..2], &common].concat());
-    let (_, refused) = weir.logged_after(0, "configuration refused").await;
-    assert!(refused.to_string().contains("unsigned"), "{refused}");
 }

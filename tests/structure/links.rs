@@ -1,6 +1,5 @@
 //! Every link of a document leads to a file, and to a heading where it names one.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::root;
@@ -15,7 +14,7 @@ fn every_link_of_a_document_leads_somewhere() {
     assert!(documents.len() > 20, "{documents:?}");
     let mut dead = Vec::new();
     for document in &documents {
-        for line in prose(document) {
+        for (_, line) in prose(document) {
             for target in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
                 if target.contains("://") || target.contains(' ') || target == OF_NEW_PROJECTS {
                     continue;
@@ -25,7 +24,11 @@ fn every_link_of_a_document_leads_somewhere() {
                     "" => document.clone(),
                     path => document.parent().unwrap().join(path),
                 };
-                let is_there = file.exists() && (heading.is_empty() || headings(&file).contains(heading));
+                let has = |place: &str| {
+                    headings(&file).iter().any(|(_, title)| anchor(title) == place)
+                        || rows(&file).iter().any(|row| row == place)
+                };
+                let is_there = file.exists() && (heading.is_empty() || has(heading));
                 if !is_there {
                     dead.push(format!("{}: {target}", document.display()));
                 }
@@ -47,28 +50,33 @@ fn find(folder: &Path, documents: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines outside of code blocks.
-fn prose(document: &Path) -> Vec<String> {
+/// The lines outside of code blocks, with their numbers.
+fn prose(document: &Path) -> Vec<(usize, String)> {
     let text = std::fs::read_to_string(document).unwrap();
     let mut is_code = false;
-    let mut is_prose = |line: &&str| {
+    let mut is_prose = |(_, line): &(usize, &str)| {
         is_code ^= line.trim_start().starts_with("```");
         !is_code
     };
-    text.lines().filter(&mut is_prose).map(str::to_owned).collect()
+    text.lines().enumerate().filter(&mut is_prose).map(|(number, line)| (number, line.to_owned())).collect()
 }
 
-/// The anchors of the headings of a document, as GitHub makes them, and those of rows of tables.
-fn headings(document: &Path) -> BTreeSet<String> {
-    let lines = prose(document);
-    let of_rows =
-        lines.iter().flat_map(|line| line.split("<a id=\"").skip(1)).filter_map(|rest| rest.split('"').next());
-    let of_rows: BTreeSet<_> = of_rows.map(str::to_owned).collect();
-    let headings = lines.into_iter().filter(|line| line.starts_with('#'));
-    let anchor = |line: String| {
-        let text = line.trim_start_matches('#').trim().to_lowercase();
-        let is_kept = |sign: &char| sign.is_alphanumeric() || ['-', '_', ' '].contains(sign);
-        text.chars().filter(is_kept).collect::<String>().replace(' ', "-")
+/// The headings of a document, with the numbers of their lines.
+pub(crate) fn headings(document: &Path) -> Vec<(usize, String)> {
+    prose(document).into_iter().filter(|(_, line)| line.starts_with('#')).collect()
+}
+
+/// The anchor of a heading, as GitHub makes it.
+pub(crate) fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let is_kept = |sign: &char| sign.is_alphanumeric() || ['-', '_', ' '].contains(sign);
+    text.chars().filter(is_kept).collect::<String>().replace(' ', "-")
+}
+
+/// The anchors of rows of tables.
+fn rows(document: &Path) -> Vec<String> {
+    let anchors = |line: &str| -> Vec<String> {
+        line.split("<a id=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
     };
-    headings.map(anchor).chain(of_rows).collect()
+    prose(document).iter().flat_map(|(_, line)| anchors(line)).collect()
 }

@@ -93,6 +93,9 @@ pub struct YurtIngressStatus {
     /// The pools whose ingress controller is ready and not yet what the template says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upgrading_pools: Vec<UpgradingPool>,
+    /// The pools whose ingress controller is ready, and which no Node is in: their pods run on Nodes that were in them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools_without_nodes: Vec<String>,
     /// The version of the ingress controllers, whatever their template.
     #[serde(rename = "nginx_ingress_controller_version", default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

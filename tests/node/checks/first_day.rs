@@ -1,6 +1,6 @@
 //! `deploy/first-day.md`, and the installations and removals of the pages beside it, word by word.
 
-use super::{ACCOUNT, WEIR_PODS, World, clients, upgrade};
+use super::{ACCOUNT, WEIR_PODS, World, clients, rules, upgrade};
 use crate::guide::Guide;
 use crate::images;
 use crate::kubectl::holds;
@@ -19,6 +19,7 @@ pub(super) fn static_pod(world: &World<'_>) {
     for heading in ["See", "Ask why", "Turn one filter off", "Turn all filters off", "Roll a filter set back"] {
         guide.follow(heading);
     }
+    rules::readmes_line_answers(world);
     lose_the_cloud(&guide, CLOUD);
     world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys-"]);
     images::import_previous(world.machine);

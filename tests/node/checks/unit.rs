@@ -2,7 +2,7 @@
 
 use weir_tests::built;
 
-use super::{ACCOUNT, World, first_day, upgrade};
+use super::{ACCOUNT, World, first_day, rules, upgrade};
 use crate::guide::FOLDER;
 use crate::images;
 use crate::machine::run;
@@ -26,6 +26,7 @@ pub(super) fn follow(world: &World<'_>) {
     world.admin.run(&["annotate", "service", "web", "openyurt.io/topologyKeys=openyurt.io/nodepool"]);
     page.follow("With a unit");
     page.follow("Turn filters off, and roll back");
+    rules::readmes_line_answers(world);
     first_day::lose_the_cloud(&page, ["Lose the cloud with a unit", "Get the cloud back with a unit"]);
     let requests = world.requests();
     upgrading.follow("Unit");

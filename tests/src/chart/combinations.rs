@@ -18,6 +18,22 @@ pub const UNQUOTED: &[&str] = &[
     "updateStrategy={\"type\":\"OnDelete\"}",
 ];
 
+/// Names that are numbers for YAML, if the chart does not quote them.
+pub const NUMBERS: &[&str] = &[
+    "nameOverride=\"1\"",
+    "clientCA={\"configMap\":\"2\",\"key\":\"3\"}",
+    "servingCertificate.secretName=\"4\"",
+    "signaturePolicy.configMap=\"5\"",
+    "registries.pullSecrets=[{\"name\":\"6\"}]",
+    "serviceAccount.name=\"7\"",
+    "operator.enabled=true",
+    "operator.namespace=\"8\"",
+    "operator.ingressNamespace=\"9\"",
+    "operator.bindRoles=[\"10\"]",
+    "operator.priorityClassName=\"11\"",
+    "operator.serviceAccount.name=\"12\"",
+];
+
 /// Every value of the operator that is not a default.
 pub const OPERATOR: &[&str] = &[
     "operator.enabled=true",
@@ -63,7 +79,8 @@ fn placement() -> Vec<String> {
             "topologyKey": "kubernetes.io/hostname",
         }}]},
     });
-    let toleration = json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"});
+    let toleration =
+        json!({"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 60});
     vec![
         "nodeSelector={\"node-role.kubernetes.io/edge\":\"\"}".to_owned(),
         format!("affinity={affinity}"),
@@ -79,7 +96,7 @@ fn placement() -> Vec<String> {
 pub fn accepted() -> Vec<Vec<String>> {
     let owned = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
     let mut all: Vec<_> = FIXED.iter().map(|values| owned(values)).collect();
-    all.extend([owned(UNQUOTED), owned(OPERATOR), placement()]);
+    all.extend([owned(UNQUOTED), owned(NUMBERS), owned(OPERATOR), placement()]);
     all.push([trust(), owned(&[PEERS, "filterOverrides.endpoints.failurePolicy=\"Fail\""])].concat());
     for install in ["static-pod", "systemd"] {
         all.push([trust(), vec![format!("install=\"{install}\"")]].concat());
@@ -127,6 +144,23 @@ const FIXED: &[&[&str]] = &[
         "extraVolumes=[{\"name\":\"a\",\"configMap\":{\"name\":\"a\"}}]",
         "extraVolumeMounts=[{\"name\":\"a\",\"mountPath\":\"/a\"}]",
         "extraEnv=[{\"name\":\"A\",\"value\":\"1\"}]",
+    ],
+    &[
+        "extraVolumes=[{\"name\":\"a\"},{\"name\":\"b\",\"emptyDir\":{\"medium\":\"Memory\",\"sizeLimit\":\"1Mi\"}}]",
+        "extraVolumeMounts=[{\"name\":\"a\",\"mountPath\":\"/a\",\"subPath\":\"b/c\",\"readOnly\":true},{\"name\":\"b\",\"mountPath\":\"/b\"}]",
+        "extraEnv=[{\"name\":\"a.B-c\",\"valueFrom\":{\"secretKeyRef\":{\"name\":\"a\",\"key\":\".b\",\"optional\":true}}}]",
+        "resources={\"requests\":{\"cpu\":0.5,\"memory\":\"0.5Gi\",\"ephemeral-storage\":1024},\"limits\":{\"memory\":\"512Mi\",\"ephemeral-storage\":\"1G\"}}",
+        "updateStrategy.rollingUpdate={\"maxUnavailable\":\"10%\",\"maxSurge\":0}",
+    ],
+    &["resources={\"requests\":null,\"limits\":{\"memory\":null,\"cpu\":\"1500m\"}}"],
+    &[
+        "filters=[{\"name\":\"a\",\"module\":\"configmap://a.b\",\"digest\":\"sha256:0000000000000000000000000000000000000000000000000000000000000000\",\"match\":[\"*/pods#list;watch\"]}]",
+    ],
+    &[
+        "operator.enabled=true",
+        "operator.updateStrategy.type=\"Recreate\"",
+        "operator.podDisruptionBudget={\"enabled\":true,\"maxUnavailable\":\"50%\"}",
+        "operator.podAPIServer=\"weir.example:10268\"",
     ],
     &[
         "operator.enabled=true",

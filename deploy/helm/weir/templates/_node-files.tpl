@@ -4,8 +4,8 @@
 apiVersion: v1
 kind: Pod
 metadata:
-  name: {{ include "weir.fullname" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "weir.fullname" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
   labels: {app.kubernetes.io/name: {{ include "weir.name" . | quote }}}
 spec:
   hostNetwork: true
@@ -113,7 +113,7 @@ LoadCredential=client-ca.crt:/etc/kubernetes/pki/ca.crt
 LoadCredential={{ .name }}.json:/etc/weir/{{ .name }}.json
 {{- end }}
 {{- with (.Values.resources.limits | default dict).memory | default "512Mi" }}
-MemoryMax={{ if kindIs "string" . }}{{ trimSuffix "i" . }}{{ else }}{{ int64 . }}{{ end }}
+MemoryMax={{ if kindIs "string" . }}{{ trimSuffix "i" . | upper }}{{ else }}{{ int64 . }}{{ end }}
 {{- end }}
 {{- if include "weir.addsAddress" . }}
 # Only to put --pod-address on an interface. Without it, or with --pod-interface=, none is needed.

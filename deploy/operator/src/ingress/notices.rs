@@ -6,6 +6,12 @@ use kube::runtime::events::EventType;
 use crate::api::{UnreadyKind, YurtIngress, YurtIngressStatus};
 use crate::events::{Notice, Notices};
 
+/// The reason of a pool that no Node is in, while its ingress controller is ready.
+pub(super) const POOL_WITHOUT_NODES: &str = "PoolWithoutNodes";
+/// The same for people.
+pub(super) const WITHOUT_NODES: &str =
+    "no Node is in the pool: its pods run where they are, and wait for a Node once they end";
+
 /// Publishes what changed from one status to the next.
 pub(super) async fn publish(notices: &Notices, ingress: &YurtIngress, after: &YurtIngressStatus) {
     for notice in changes(ingress.status.as_ref(), after) {
@@ -42,6 +48,16 @@ fn changes(before: Option<&YurtIngressStatus>, after: &YurtIngressStatus) -> Vec
         if pool.reason != "Deploying" && was.is_none_or(|was| was.reason != pool.reason) {
             let (type_, note) = (EventType::Normal, format!("pool {}: {}", pool.name, pool.message));
             events.push(Notice { type_, reason: pool.reason.clone(), note, pool: Some(pool.name.clone()) });
+        }
+    }
+    for pool in &after.pools_without_nodes {
+        // Only of a pool that had Nodes: one that is ready at once has lost none.
+        let lost = before.is_some_and(|status| {
+            status.conditions.ready_pools.contains(pool) && !status.pools_without_nodes.contains(pool)
+        });
+        if lost {
+            let (type_, note) = (EventType::Warning, format!("pool {pool}: {WITHOUT_NODES}"));
+            events.push(Notice { type_, reason: POOL_WITHOUT_NODES.to_owned(), note, pool: Some(pool.clone()) });
         }
     }
     for pool in &after.conditions.unready_pools {

@@ -41,7 +41,8 @@ impl Context {
         let mut deployed: BTreeMap<&str, Deployed> = BTreeMap::new();
         let mut valid: BTreeMap<&str, &IngressPool> = BTreeMap::new();
         for (name, pool) in &pools {
-            if let Some(state) = self.invalid(look, pool, repeated.contains(name)) {
+            let has_objects = owned.iter().any(|(_, object)| pool_of(object) == Some(name));
+            if let Some(state) = self.invalid(look, pool, repeated.contains(name), has_objects) {
                 findings.pools.insert((*name).to_owned(), state);
                 continue;
             }
@@ -64,17 +65,19 @@ impl Context {
             }
         }
         work.remove_pools(&wanted).await;
-        for (name, state) in &mut findings.pools {
-            if let PoolState::Unready(_, "Deploying" | "DeploymentFailed", message) = state
-                && !self.inventory.has_nodes(name)
-            {
-                message.push_str("; no Node is in the pool, so its pods wait for one");
+        for (name, state) in findings.pools.iter_mut().filter(|(name, _)| !self.inventory.has_nodes(name)) {
+            match state {
+                PoolState::Unready(_, "Deploying" | "DeploymentFailed", message) => {
+                    message.push_str("; no Node is in the pool, so its pods wait for one");
+                }
+                PoolState::Unready(..) => {}
+                PoolState::Ready | PoolState::Upgrading(..) => findings.without_nodes.push(name.clone()),
             }
         }
     }
 
     /// Why nothing is applied for a pool; `None` if it is.
-    fn invalid(&self, look: &Look<'_>, pool: &IngressPool, repeated: bool) -> Option<PoolState> {
+    fn invalid(&self, look: &Look<'_>, pool: &IngressPool, repeated: bool, has_objects: bool) -> Option<PoolState> {
         let replicas = look.ingress.spec.replicas_of(pool);
         if let Some(reason) = invalid_pool_name(&pool.name) {
             Some(PoolState::failure("InvalidName", reason))
@@ -88,7 +91,8 @@ impl Context {
                 format!("{replicas} replicas: an ingress controller needs at least one; remove the pool to delete it");
             Some(PoolState::failure("InvalidReplicas", message))
         } else if !self.inventory.has_pool(&pool.name) {
-            Some(PoolState::pending("PoolNotFound", format!("there is no pool {}", pool.name)))
+            let objects = if has_objects { "; its objects stay as they are, and nothing repairs them" } else { "" };
+            Some(PoolState::pending("PoolNotFound", format!("there is no pool {}{objects}", pool.name)))
         } else {
             None
         }

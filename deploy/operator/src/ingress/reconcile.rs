@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 
 use super::apply::{Applier, ApplyError, within};
-use super::notices::publish;
+use super::notices::{POOL_WITHOUT_NODES, WITHOUT_NODES, publish};
 use super::objects::Objects;
 use super::pool_state::PoolState;
 use super::revision::TemplateRevision;
@@ -200,7 +200,9 @@ impl Context {
             let ready = after.conditions.ready_pools.len();
             let unready = after.conditions.unready_pools.iter();
             let note = |pool: &UnreadyPool| format!("pool {}: {}: {}", pool.name, pool.reason, pool.message);
-            self.health.note(unready.map(note).collect());
+            let without_nodes = after.pools_without_nodes.iter();
+            let without_nodes = without_nodes.map(|pool| format!("pool {pool}: {POOL_WITHOUT_NODES}: {WITHOUT_NODES}"));
+            self.health.note(unready.map(note).chain(without_nodes).collect());
             self.metrics.pools(ready, findings.pools.len().saturating_sub(ready + failed), failed);
         }
         if ingress.status.as_ref() == Some(&after) {

@@ -24,6 +24,8 @@ pub(super) struct Findings {
     pub(super) problem: Option<(&'static str, String)>,
     /// The pool whose upgrade failed.
     pub(super) paused_by: Option<String>,
+    /// The pools that are ready and that no Node is in.
+    pub(super) without_nodes: Vec<String>,
     /// The version of the template.
     pub(super) version: Option<String>,
     /// The versions of pools that have another one.
@@ -85,6 +87,7 @@ pub(super) fn status(ingress: &YurtIngress, findings: &Findings, now: Timestamp)
         replicas: Some(ingress.spec.replicas),
         conditions,
         upgrading_pools,
+        pools_without_nodes: findings.without_nodes.clone(),
         version: findings.version.clone(),
         ready_num: count(ready),
         unready_num: count(unready),
@@ -122,7 +125,13 @@ fn verdicts(
         (None, None, Some(pending)) => {
             (false, "PoolsPending", format!("the ingress controllers of these pools are not ready yet: {pending}"))
         }
-        (None, None, None) => (true, "PoolsReady", format!("the ingress controllers of all {all} pools are ready")),
+        (None, None, None) => {
+            let mut message = format!("the ingress controllers of all {all} pools are ready");
+            if !findings.without_nodes.is_empty() {
+                message = format!("{message}, but no Node is in {}", findings.without_nodes.join(", "));
+            }
+            (true, "PoolsReady", message)
+        }
     };
     let progressing = match (&findings.paused_by, &pending) {
         (Some(pool), _) => {
@@ -194,6 +203,17 @@ mod tests {
         assert_eq!((fourth.ready_num, fourth.unready_num), (1, 0));
         assert_eq!(condition(&fourth, "Ready").last_transition_time, Time(at(40)));
         assert_eq!(status(&ingress(Some(fourth.clone())), &ready, at(50)), fourth, "nothing to write");
+    }
+
+    #[test]
+    fn a_ready_pool_that_lost_its_nodes_is_named() {
+        let mut found = findings(&[("a", PoolState::Ready), ("b", PoolState::Ready)]);
+        found.without_nodes = vec!["b".to_owned()];
+        let shown = status(&ingress(None), &found, at(1));
+        let ready = condition(&shown, "Ready");
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "PoolsReady"), "its pods serve");
+        assert!(ready.message.ends_with(", but no Node is in b"), "{}", ready.message);
+        assert_eq!(shown.pools_without_nodes, ["b"]);
     }
 
     #[test]
