@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
-use stand_ins::{GroupResource, ReflectorError, StoreHandle, StoreReader, cache, clock, error, state};
+use stand_ins::{GroupResource, ReflectorError, StoreHandle, StoreReader, cache, clock, disk, error, outage, state};
 use version::ChainVersion;
 
 include!(concat!(env!("OUT_DIR"), "/modules.rs"));
