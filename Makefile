@@ -108,7 +108,7 @@ CHECKED := weir-document weir-kube weir-filter weir-edge $(FILTERS:%=weir-filter
 test-checked: ## the tests of the document engine, the SDK and the filters with debug assertions and overflow checks
 	cargo test --profile checked --locked $(CHECKED:%=-p %)
 
-# shuttle would turn on features of what the daemon is built with, so this is a workspace of its own: 30 CPU seconds the first time.
+# shuttle would turn on features of what the daemon is built with, so this is a workspace of its own: a CPU minute the first time.
 schedules: ## what the daemon locks and publishes, in many orders of threads; races that are put back must be found
 	cargo test --locked --manifest-path tests/schedules/Cargo.toml --target-dir $(TARGET)/schedules
 
