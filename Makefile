@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check schedules guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -84,7 +84,7 @@ dist: shipped dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64,
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 # Go's builds go on beside cargo's, which leave a processor idle for minutes: the last crates are compiled one after another.
-CARGO_PARTS := check-format schema-check deny otlp build lint docs test-checked
+CARGO_PARTS := check-format schema-check deny otlp build lint docs test-checked schedules
 GO_PARTS := controlplane controllers registry deploy-tools traefik browser
 cargo-parts:
 	$(MAKE) --no-print-directory -j1 $(CARGO_PARTS)
@@ -107,6 +107,10 @@ test-shipped: build shipped controlplane controllers registry deploy-tools brows
 CHECKED := weir-document weir-kube weir-filter weir-edge $(FILTERS:%=weir-filter-%)
 test-checked: ## the tests of the document engine, the SDK and the filters with debug assertions and overflow checks
 	cargo test --profile checked --locked $(CHECKED:%=-p %)
+
+# shuttle would turn on features of what the daemon is built with, so this is a workspace of its own: a CPU minute the first time.
+schedules: ## what the daemon locks and publishes, in many orders of threads; races that are put back must be found
+	cargo test --locked --manifest-path tests/schedules/Cargo.toml --target-dir $(TARGET)/schedules
 
 # Without it the tests against a real API server say that they are skipped; where CI is set they fail instead.
 controlplane: ## kube-apiserver, etcd and Go clients for the tests: minutes the first time (needs Go)
@@ -190,6 +194,7 @@ browser: ## Debian's headless Chromium for the tests of the status page, unpacke
 
 check-format:
 	cargo fmt --all --check
+	rustfmt --check --edition 2024 tests/schedules/build.rs tests/schedules/src/*.rs tests/schedules/src/schedules/*.rs
 
 lint: guest-target
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
@@ -208,7 +213,7 @@ DENY := $(TARGET)/tools/bin/cargo-deny
 deny: ## licences, duplicate versions, sources and known vulnerabilities of all dependencies
 	@[ -x $(DENY) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-deny@0.20.2 \
 	    || sh tests/skip.sh deny "cargo-deny cannot be installed"
-	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources; fi
+	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources && $(DENY) --manifest-path tests/schedules/Cargo.toml --config deny.toml check -A license-not-encountered -A unmatched-skip -A unmatched-skip-root bans licenses sources; fi
 	@if [ ! -x $(DENY) ]; then :; elif timeout 60 $(DENY) fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
 	else sh tests/skip.sh advisories "the database of RustSec cannot be had"; fi
 

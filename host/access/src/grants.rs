@@ -8,17 +8,20 @@
 //! all others on disk, where they go last.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use moka::Entry;
 use moka::future::Cache;
+use moka::ops::compute::Op;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
 
 use crate::outage::Outage;
 use weir_process::ledger::Owner;
+use weir_process::sync::atomic::{AtomicU64, Ordering};
+use weir_process::sync::{Mutex, PoisonError};
 
 /// The most rows in memory. Those on disk are read again.
 const CAPACITY: u64 = 16 << 10;
@@ -94,11 +97,13 @@ impl Grants {
         if known.is_none() && bytes != DENIED && !self.may_add(owner, name, expires) {
             return;
         }
-        let row = Row { bytes: bytes.clone(), expires };
-        self.recent.insert(name.to_owned(), row).await;
-        if let Some(disk) = &self.disk {
-            disk.put(&on_disk(owner, name), CachedValue { bytes: bytes.to_vec(), expires }, false).await;
-        }
+        self.change(name, async |_| {
+            if let Some(disk) = &self.disk {
+                disk.put_later(&on_disk(owner, name), CachedValue { bytes: bytes.to_vec(), expires }, false);
+            }
+            Op::Put(Row { bytes: bytes.clone(), expires })
+        })
+        .await;
     }
 
     /// How often all was forgotten. Earlier questions are of another cluster, whenever they are answered.
@@ -115,11 +120,14 @@ impl Grants {
 
     /// Removes a row.
     pub(super) async fn remove(&self, name: &str) {
-        self.recent.invalidate(name).await;
-        if let Some(disk) = &self.disk {
-            disk.remove(name).await;
-            disk.remove(&on_disk(&Owner::Node, name)).await;
-        }
+        self.change(name, async |_| {
+            if let Some(disk) = &self.disk {
+                disk.remove_later(name);
+                disk.remove_later(&on_disk(&Owner::Node, name));
+            }
+            Op::Remove
+        })
+        .await;
     }
 
     /// Counts a row that an owner adds. False: it has its share. Whose credential it is counts for more than what it may read.
@@ -181,14 +189,24 @@ impl Grants {
         }
         loop {
             let forgotten = self.forgotten.load(Ordering::Acquire);
-            let row = self.row_on_disk(name).await?;
-            self.recent.insert(name.to_owned(), row.clone()).await;
+            let fill = async |is_known| match is_known {
+                true => Op::Nop,
+                false => self.row_on_disk(name).await.map_or(Op::Nop, Op::Put),
+            };
+            let row = self.change(name, fill).await?;
             // The file may have been exchanged meanwhile: what is in memory alone would never be written to the present one.
             if self.forgotten.load(Ordering::Acquire) == forgotten {
                 return Some(row);
             }
             self.recent.invalidate(name).await;
         }
+    }
+
+    /// Changes a row, in memory and on disk, after the changes of it that have begun: what is read from disk does not replace what
+    /// is newer. `change` gets whether it is in memory. Returns the row. Cancel safe, if `change` waits only to read.
+    async fn change(&self, name: &str, change: impl AsyncFnOnce(bool) -> Op<Row>) -> Option<Row> {
+        let change = |known: Option<_>| change(known.is_some());
+        self.recent.entry_by_ref(name).and_compute_with(change).await.into_entry().map(Entry::into_value)
     }
 
     async fn row_on_disk(&self, name: &str) -> Option<Row> {

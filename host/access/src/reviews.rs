@@ -6,14 +6,15 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
 use tokio::time::{Instant, timeout};
 
 use crate::error::AccessError;
+use weir_process::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weir_process::sync::{Mutex, MutexGuard, PoisonError};
 use weir_upstream::clock;
 
 /// How long an allowed request of a client certificate's user stays allowed. The API server authorizes it again.

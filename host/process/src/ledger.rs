@@ -10,12 +10,13 @@
 mod owner;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 pub use self::owner::Owner;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The least that one owner may have.
 const MIN_SHARE: u64 = 8 << 20;
@@ -269,8 +270,10 @@ impl Charge {
     /// # Errors
     /// They would exceed a share. It stays as it is.
     pub fn grow_to(&self, bytes: u64) -> Result<(), OverShare> {
-        let more = self.ledger.take(&self.owner, self.of, bytes.saturating_sub(self.bytes()), false)?;
-        *self.locked() += std::mem::take(&mut *more.locked());
+        // Locked throughout: two lists that grow it at the same time do not add to each other.
+        let mut own = self.locked();
+        let more = self.ledger.take(&self.owner, self.of, bytes.saturating_sub(*own), false)?;
+        *own += std::mem::take(&mut *more.locked());
         Ok(())
     }
 

@@ -10,6 +10,7 @@
 //! folder           the files of one folder, and the events of their file system
 //! child            a process of the same binary, for work on what nobody trusts
 //! ledger           the bytes that the daemon holds for each owner
+//! sync             the locks of what is tested in all orders of threads
 //! one_line         text that nobody trusts, as one line
 //! time             times and durations on disk
 //! trail, files     the links on the way to a file; file work with a deadline
@@ -20,6 +21,7 @@ pub mod files;
 mod folder;
 pub mod ledger;
 mod one_line;
+pub mod sync;
 mod time;
 mod trail;
 mod watched_files;

@@ -8,7 +8,8 @@
 //! daemon_client                          kube clients on top of Upstream
 //! upstream                               server selection, fail-over, health probes, credential reload
 //! transport, decoded_body                one identity's connections to all servers; gzip decoding
-//! server, upstream_body                  the state of one server; response bodies with their stream permit
+//! server, upstream_body                  the servers; response bodies with their stream permit
+//! ways                                   which ways to the servers work, and what is published of that
 //! h2_pool, server_address                connection pools with stream limits; the URL of a server
 //! connection                             one HTTP connection and its tasks
 //! tunnel                                 a connection through a peer
@@ -50,6 +51,7 @@ mod unanswered_probes;
 mod upstream;
 mod upstream_body;
 mod user_agent;
+mod ways;
 mod workers;
 
 pub use back_off::{BackOff, jitter};

@@ -1,6 +1,4 @@
-//! The state of each way to an API server, and the order in which requests try them.
-//!
-//! A way is direct, or a tunnel through a peer. Tunnels come last, and count only while no direct way is up.
+//! The servers at the end of each way, and the order in which requests try them.
 //!
 //! A server is down when connecting to it or a probe of its `/readyz` fails, and not ready when the probe returns an error
 //! status. Requests try both last, but never skip them, so that a wrong state delays a request but does not fail it. Requests
@@ -9,24 +7,21 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::Uri;
 use http::uri::Scheme;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::clock;
 use crate::connect::SetupError;
 use crate::dial::Dialer;
 use crate::server_address::ServerAddress;
 use crate::server_status::{ServerState, ServerStatus};
-use crate::unanswered_probes::UnansweredProbes;
-
-/// A server that was down is up again after this many answers in a row.
-const CONFIRMATIONS: u32 = 2;
+use crate::ways::{Condition, Way, Ways};
 
 /// How requests select one of several API servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,12 +33,10 @@ pub enum ServerMode {
     Priority,
 }
 
-/// The ways to all API servers: the direct ones in the configured order, then those through peers.
+/// The ways to all API servers.
 #[derive(Debug)]
 pub(super) struct Servers {
-    all: Vec<Server>,
-    /// The number of direct ways.
-    direct: usize,
+    ways: Ways<Server>,
     mode: ServerMode,
     /// The number of requests so far, for [`ServerMode::RoundRobin`].
     requests: AtomicUsize,
@@ -58,18 +51,11 @@ pub(super) struct Server {
     pub(super) dialer: Dialer,
     /// The node of the peer that relays; `None` if this is a direct way.
     pub(super) relay: Option<Arc<str>>,
-    /// A [`Condition`].
-    condition: AtomicU8,
-    /// The number of answers in a row while the server is down.
-    answers: AtomicU32,
+    way: Way,
     /// Whether the last probe met a certificate of another name or CA: another machine has the address.
     is_stranger: AtomicBool,
     /// Why a peer did not relay, since it last had to.
     reason: Mutex<String>,
-    /// When the server went down, for reports only.
-    down_since: Mutex<Option<SystemTime>>,
-    /// Counts probes to which the server sent nothing.
-    pub(super) unanswered_probes: UnansweredProbes,
     /// Notified when the server goes down, to start probing it.
     pub(super) went_down: Notify,
     /// Notified when the server is to be asked for the time.
@@ -78,17 +64,6 @@ pub(super) struct Server {
     time_asked: Mutex<Option<Instant>>,
     /// Locked during a probe, so that requests share its result.
     pub(super) last_probe: tokio::sync::Mutex<Option<Probe>>,
-}
-
-/// What is known of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// It is used.
-    Up,
-    /// It answers, and its probe returned an error status. It may still process requests.
-    NotReady,
-    /// Connecting to it or a probe failed, or it is a way through a peer that is not known to work.
-    Down,
 }
 
 /// The result of a probe.
@@ -133,73 +108,16 @@ impl Servers {
                 all.push(Server::new(url, dialer.clone(), Some(node.clone()))?);
             }
         }
-        Ok(Self { all, direct, mode, requests: AtomicUsize::new(0) })
+        Ok(Self { ways: Ways::new(all, direct), mode, requests: AtomicUsize::new(0) })
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Server> {
-        self.all.iter()
-    }
-
-    /// The direct ways.
-    pub(super) fn direct(&self) -> &[Server] {
-        self.all.get(..self.direct).unwrap_or_default()
-    }
-
-    /// The ways through peers.
-    fn relayed(&self) -> &[Server] {
-        self.all.get(self.direct..).unwrap_or_default()
-    }
-
-    /// Whether a direct way is up.
-    pub(super) fn has_direct(&self) -> bool {
-        self.direct().iter().any(Server::is_up)
-    }
-
-    /// The index of the first way through a peer that is up; 0 while a direct way is up, and the maximum while none is.
-    pub(super) fn in_use(&self) -> usize {
-        if self.has_direct() {
-            return 0;
-        }
-        let relayed = self.relayed().iter().position(Server::is_up);
-        relayed.map_or(usize::MAX, |index| self.direct + index)
-    }
-
-    /// Whether a way through a peer is up.
-    pub(super) fn has_relayed(&self) -> bool {
-        self.relayed().iter().any(Server::is_up)
-    }
-
-    pub(super) fn get(&self, index: usize) -> Option<&Server> {
-        self.all.get(index)
-    }
-
-    /// Returns whether all servers are unresponsive, and no peer relays to one.
-    pub(super) fn are_unresponsive(&self) -> bool {
-        self.direct().iter().all(|server| server.unanswered_probes.is_unresponsive()) && !self.has_relayed()
-    }
-
-    /// Returns whether any server has sent anything since the start.
-    pub(super) fn have_answered(&self) -> bool {
-        self.all.iter().any(|server| server.unanswered_probes.has_answered())
-    }
-
-    /// Returns whether all servers are down, or all of them are unresponsive.
-    pub(super) fn are_down(&self) -> bool {
-        self.are_unresponsive() || self.all.iter().all(Server::is_down)
-    }
-
-    /// Returns when the last server went down; `None` while one is not.
-    pub(super) fn down_since(&self) -> Option<SystemTime> {
-        if !self.all.iter().all(Server::is_down) {
-            return None;
-        }
-        let since = |server: &Server| *server.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        self.all.iter().filter_map(since).max()
+        self.all().iter()
     }
 
     /// Returns the state of each way.
     pub(super) fn status(&self) -> Vec<ServerStatus> {
-        self.all.iter().map(Server::status).collect()
+        self.iter().map(Server::status).collect()
     }
 
     /// Returns the names of all servers, for messages.
@@ -211,7 +129,7 @@ impl Servers {
     pub(super) fn matches(&self, urls: &[Uri]) -> bool {
         let same =
             |(server, url): (&Server, &Uri)| ServerAddress::new(url).is_ok_and(|address| address == server.address);
-        urls.len() == self.direct && self.direct().iter().zip(urls).all(same)
+        urls.len() == self.direct().len() && self.direct().iter().zip(urls).all(same)
     }
 
     /// Returns the indexes of the servers in the order to try them.
@@ -220,10 +138,11 @@ impl Servers {
             ServerMode::Priority => 0,
             ServerMode::RoundRobin => self.requests.fetch_add(1, Ordering::Relaxed),
         };
-        let direct = (0..self.direct).map(|index| index.wrapping_add(first) % self.direct);
-        let mut order: Vec<usize> = direct.chain(self.direct..self.all.len()).collect();
+        let (count, all) = (self.direct().len(), self.all().len());
+        let direct = (0..count).map(|index| index.wrapping_add(first) % count);
+        let mut order: Vec<usize> = direct.chain(count..all).collect();
         // The sort is stable and keeps the order of the servers that are up.
-        order.sort_by_key(|index| self.all.get(*index).is_some_and(|server| !server.is_up()));
+        order.sort_by_key(|index| self.get(*index).is_some_and(|server| !server.is_up()));
         order
     }
 }
@@ -239,13 +158,10 @@ impl Server {
             name,
             address,
             dialer,
-            condition: AtomicU8::new(if relay.is_none() { Condition::Up } else { Condition::Down } as u8),
-            answers: AtomicU32::new(0),
+            way: Way::new(relay.is_some()),
             relay,
             is_stranger: AtomicBool::new(false),
             reason: Mutex::default(),
-            down_since: Mutex::default(),
-            unanswered_probes: UnansweredProbes::default(),
             went_down: Notify::new(),
             time_due: Notify::new(),
             time_asked: Mutex::default(),
@@ -253,36 +169,8 @@ impl Server {
         })
     }
 
-    fn condition(&self) -> Condition {
-        match self.condition.load(Ordering::Acquire) {
-            up if up == Condition::Up as u8 => Condition::Up,
-            not_ready if not_ready == Condition::NotReady as u8 => Condition::NotReady,
-            _ => Condition::Down,
-        }
-    }
-
-    pub(super) fn is_up(&self) -> bool {
-        self.condition() == Condition::Up
-    }
-
-    pub(super) fn is_down(&self) -> bool {
-        self.condition() == Condition::Down
-    }
-
-    /// Counts an answer. Returns whether the server may count as up: one that was down needs two answers in a row, as a flapping
-    /// link lets single ones through. A way through a peer needs one.
-    pub(super) fn confirm(&self) -> bool {
-        self.relay.is_some() || !self.is_down() || self.answers.fetch_add(1, Ordering::AcqRel) + 1 >= CONFIRMATIONS
-    }
-
-    /// Whether the server, which is down, has answered often enough to count as up.
-    pub(super) fn is_confirmed(&self) -> bool {
-        self.answers.load(Ordering::Acquire) >= CONFIRMATIONS
-    }
-
     fn status(&self) -> ServerStatus {
-        let since = *self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = match (self.condition(), since) {
+        let state = match (self.condition(), self.down_since()) {
             (Condition::Up, _) if self.unanswered_probes.is_unresponsive() => ServerState::Unresponsive,
             (Condition::Up, _) => ServerState::Up,
             (Condition::NotReady, _) => ServerState::NotReady,
@@ -308,19 +196,6 @@ impl Server {
         is_new
     }
 
-    /// Ends the use of a way through a peer.
-    pub(super) fn rest(&self) {
-        self.note_reason("");
-        self.condition.store(Condition::Down as u8, Ordering::Release);
-        *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// Continues an outage that began before the daemon started, if the next probe does not end it.
-    pub(super) fn resume_outage(&self, since: SystemTime) {
-        self.unanswered_probes.expect_none();
-        *self.down_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(since);
-    }
-
     /// Whether the server was not asked for the time within an interval. It is asked now.
     pub(super) fn may_ask_time(&self, interval: Duration) -> bool {
         let mut asked = self.time_asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -330,20 +205,20 @@ impl Server {
         }
         may_ask
     }
+}
 
-    /// Sets the condition, and returns whether that is a change.
-    pub(super) fn set(&self, condition: Condition) -> bool {
-        let is_down = condition == Condition::Down;
-        if is_down {
-            self.answers.store(0, Ordering::Release);
-        }
-        let changed = self.condition.swap(condition as u8, Ordering::AcqRel) != condition as u8;
-        let mut down_since = self.down_since.lock().unwrap_or_else(PoisonError::into_inner);
-        *down_since = is_down.then(|| down_since.unwrap_or_else(clock::now));
-        drop(down_since);
-        if changed && condition != Condition::Up {
-            self.went_down.notify_one();
-        }
-        changed
+impl Deref for Servers {
+    type Target = Ways<Server>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.ways
+    }
+}
+
+impl Deref for Server {
+    type Target = Way;
+
+    fn deref(&self) -> &Self::Target {
+        &self.way
     }
 }

@@ -7,7 +7,8 @@
 //! A server that has not answered since the start is neither: requests wait for it, but nothing counts as confirmed by it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_process::sync::atomic::{AtomicU32, Ordering};
 
 /// A server is unresponsive after this many consecutive probes without a byte from it.
 const MAX_UNANSWERED: u32 = 3;

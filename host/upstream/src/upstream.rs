@@ -26,7 +26,6 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{HeaderMap, Method, Response};
 use http_body::Body as _;
-use tokio::sync::watch;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
@@ -39,10 +38,11 @@ use crate::dial::Dialer;
 use crate::error::UpstreamError;
 use crate::replay_body::ReplayBody;
 use crate::request::{RequestBody, no_request_body};
-use crate::server::{Condition, Server, Servers};
+use crate::server::{Server, Servers};
 use crate::server_status::ServerStatus;
 use crate::transport::Transport;
 use crate::user_agent::set_user_agent;
+use crate::ways::Condition;
 use crate::{AnsweredBy, Connectivity, Purpose, RequestHead, UpstreamBody, UpstreamMetrics, error_report};
 use weir_kube::Identity;
 
@@ -72,10 +72,6 @@ pub struct Upstream {
     role: ServerRole,
     /// [`UpstreamConfig::trace_context`].
     trace_context: Option<fn(&mut HeaderMap)>,
-    /// Whether a server is up.
-    reachable: watch::Sender<bool>,
-    /// [`Servers::in_use`].
-    in_use: watch::Sender<usize>,
     connect_timeout: Duration,
     metrics: Arc<UpstreamMetrics>,
     connectivity: Connectivity,
@@ -135,8 +131,6 @@ impl Upstream {
             node: ArcSwap::from_pointee(node),
             role: config.role,
             trace_context: config.trace_context,
-            reachable: watch::Sender::new(true),
-            in_use: watch::Sender::new(0),
             servers,
             connect_timeout: timeout,
             metrics,
@@ -177,7 +171,7 @@ impl Upstream {
     /// Resolves when no server responds any more. Cancel safe.
     pub async fn unreachable(&self) {
         // The client owns the sender.
-        let _ = self.reachable.subscribe().wait_for(|reachable| !reachable).await;
+        let _ = self.servers.reachable().wait_for(|reachable| !reachable).await;
     }
 
     /// Returns when the last API server went down; `None` while one is up.

@@ -9,9 +9,9 @@
 //! Losing an entry is safe: clients get again what they hold. Bound: [`ENTRIES`]; the least recently used one leaves first.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use weir_kube::GroupResource;
+use weir_process::sync::{Mutex, MutexGuard, PoisonError};
 use weir_runtime::ChainVersion;
 
 /// The most chains and resources.
@@ -101,22 +101,27 @@ impl ChainStamps {
 
     /// The stamp of a view that begins; `None` until it is known, and after another history.
     pub fn of_view(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
-        let is_rewritten = self.stamps().is_rewritten;
-        self.of(chain_version, resource).filter(|_| !is_rewritten)
+        // One lock: a stamp of the history that comes next is none of this one.
+        let mut stamps = self.stamps();
+        stamps.of(chain_version, resource).filter(|_| !stamps.is_rewritten)
     }
 
     fn of(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
-        let mut stamps = self.stamps();
-        stamps.clock += 1;
-        let used = stamps.clock;
-        let known = stamps.newest.get_mut(&(chain_version.chain(), resource.clone()))?;
-        known.used = used;
-        let version = known.version.filter(|_| known.of == chain_version)?;
-        Some(version.max(known.degraded))
+        self.stamps().of(chain_version, resource)
     }
 
-    fn stamps(&self) -> std::sync::MutexGuard<'_, Stamps> {
+    fn stamps(&self) -> MutexGuard<'_, Stamps> {
         self.stamps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stamps {
+    fn of(&mut self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
+        self.clock += 1;
+        let known = self.newest.get_mut(&(chain_version.chain(), resource.clone()))?;
+        known.used = self.clock;
+        let version = known.version.filter(|_| known.of == chain_version)?;
+        Some(version.max(known.degraded))
     }
 }
 

@@ -3,13 +3,12 @@
 mod open_views;
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Identity, KUBELET, ResourceRequest, Verb, VerbClass};
 use weir_runtime::{ChainVersion, Serving, ServingReceiver};
@@ -19,7 +18,8 @@ use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
 use weir_upstream::{Delegation, Tasks};
 
-use self::open_views::{MAX_VIEWS, OpenView, OpenViews, ViewKey};
+pub use self::open_views::Opener;
+use self::open_views::{OpenView, OpenViews, SharedViews, ViewKey};
 use super::api_services::ApiServices;
 use super::chain_stamps::ChainStamps;
 use super::metrics::CacheMetrics;
@@ -31,6 +31,7 @@ use super::status::CacheStatus;
 use super::watch_memory::{FLOOR, WatchMemory};
 use crate::cached_resources::CachedResources;
 use weir_process::ledger::{Ledger, OverShare, Owner};
+use weir_process::sync::MutexGuard;
 
 /// How often views that no client reads are looked for.
 const IDLE_CHECK: Duration = Duration::from_secs(10);
@@ -72,16 +73,7 @@ pub struct Views {
     ledger: Ledger,
     serving: ServingReceiver,
     tasks: Tasks,
-    open: Mutex<OpenViews>,
-}
-
-/// The client for which a view is opened.
-#[derive(Debug, Clone, Copy)]
-pub struct Opener<'a> {
-    /// Whose share it counts in.
-    pub owner: &'a Owner,
-    /// Whether a view and its store may be opened. Else only an open one is returned.
-    pub opens: bool,
+    open: SharedViews,
 }
 
 /// Whose view shows an object.
@@ -110,7 +102,7 @@ impl Views {
             ledger,
             serving,
             tasks,
-            open: Mutex::default(),
+            open: SharedViews::default(),
         });
         views.tasks.spawn_until_stop(limit_watches(Arc::downgrade(&views)));
         views
@@ -311,40 +303,17 @@ impl Views {
         has.or_else(|| views.iter().find(|view| view.covers(namespace, name))).map(|view| (*view).clone())
     }
 
-    /// Returns a view, and opens it if it is not; `None` if there are too many, or if it may not be opened.
     fn open_view(self: &Arc<Self>, key: &ViewKey, opener: Opener<'_>) -> Result<Option<Arc<View>>, OverShare> {
-        // Clients that come at the same time get the same view.
-        let mut open = self.open();
-        open.take_over(&self.ledger, opener.owner, key);
-        if let Some(found) = open.views.get_mut(key) {
-            found.used = Instant::now();
-            return Ok(Some(found.view.clone()));
-        }
-        if !opener.opens {
-            return Ok(None);
-        }
-        if key.reader.is_private() {
-            open.close_replaced(opener.owner, key);
-        }
-        let (charge, of_store) = open.charge(&self.ledger, opener.owner, key)?;
-        if !open.make_room(opener.owner) {
-            if self.ledger.should_log(opener.owner) {
-                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is not served from one");
-            }
-            return Ok(None);
-        }
-        let Some(store) = self.stores.open(&key.reader, &key.collection) else { return Ok(None) };
-        of_store.iter().for_each(|charge| OpenViews::limit_store(&store, &self.ledger, charge));
-        let counters = self.metrics.counters(&key.collection.resource);
-        let view = Arc::new(View::new(store, counters, self.watch_memory.clone()));
-        let stop = view.closed().clone();
-        let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
-        let refresh = Refresh::new(view.clone(), key.component.clone(), serving, stamps);
-        self.spawn(stop.clone(), refresh.run());
-        let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store: of_store };
-        open.views.insert(key.clone(), found);
-        key.log(format_args!("view opened"));
-        Ok(Some(view))
+        self.open.find_or_open(&self.ledger, key, opener, || {
+            let store = self.stores.open(&key.reader, &key.collection)?;
+            let counters = self.metrics.counters(&key.collection.resource);
+            let view = Arc::new(View::new(store, counters, self.watch_memory.clone()));
+            let stop = view.closed().clone();
+            let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
+            let refresh = Refresh::new(view.clone(), key.component.clone(), serving, stamps);
+            self.spawn(stop.clone(), refresh.run());
+            Some((view, stop))
+        })
     }
 
     fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
@@ -416,8 +385,8 @@ impl Views {
         }
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, OpenViews> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, OpenViews> {
+        self.open.lock()
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock;
 
 fn servers(mode: ServerMode) -> Servers {
     with_relays(["http://a", "http://b", "http://c"], &[], mode)
@@ -15,26 +16,26 @@ fn with_relays<const N: usize>(urls: [&str; N], relays: &[&str], mode: ServerMod
 fn the_preferred_server_is_first_unless_it_is_down() {
     let servers = servers(ServerMode::Priority);
     assert_eq!(servers.order(), [0, 1, 2]);
-    assert!(servers.all[0].set(Condition::Down));
-    assert!(!servers.all[0].set(Condition::Down), "no change");
+    assert!(servers.change().set(0, Condition::Down));
+    assert!(!servers.change().set(0, Condition::Down), "no change");
     assert_eq!(servers.order(), [1, 2, 0]);
-    servers.all[0].set(Condition::Up);
+    servers.change().set(0, Condition::Up);
     assert_eq!(servers.order(), [0, 1, 2]);
 }
 
 #[test]
 fn the_outage_begins_when_the_last_server_goes_down_and_ends_with_the_first_that_is_up() {
     let servers = servers(ServerMode::Priority);
-    servers.all[0].set(Condition::Down);
-    servers.all[1].set(Condition::Down);
+    servers.change().set(0, Condition::Down);
+    servers.change().set(1, Condition::Down);
     assert_eq!(servers.down_since(), None);
     let before = clock::now();
-    servers.all[2].set(Condition::Down);
+    servers.change().set(2, Condition::Down);
     let since = servers.down_since();
     assert!(since.is_some_and(|since| since >= before));
-    servers.all[2].set(Condition::Down);
+    servers.change().set(2, Condition::Down);
     assert_eq!(servers.down_since(), since, "a repeated report does not move it");
-    servers.all[0].set(Condition::Up);
+    servers.change().set(0, Condition::Up);
     assert_eq!(servers.down_since(), None);
     let states: Vec<_> = servers.status().into_iter().map(|server| server.state).collect();
     assert_eq!(states[0], ServerState::Up);
@@ -44,22 +45,22 @@ fn the_outage_begins_when_the_last_server_goes_down_and_ends_with_the_first_that
 #[test]
 fn a_server_that_answers_is_no_outage_although_it_is_the_last_choice() {
     let servers = with_relays(["http://a", "http://b"], &[], ServerMode::Priority);
-    servers.all[0].set(Condition::NotReady);
-    servers.all[1].set(Condition::Down);
+    servers.change().set(0, Condition::NotReady);
+    servers.change().set(1, Condition::Down);
     assert!(!servers.are_down() && servers.down_since().is_none());
     assert_eq!((servers.order(), servers.status()[0].state), (vec![0, 1], ServerState::NotReady));
-    servers.all[1].set(Condition::Up);
+    servers.change().set(1, Condition::Up);
     assert_eq!(servers.order(), [1, 0]);
 }
 
 #[test]
 fn a_server_that_was_down_is_up_after_two_answers_in_a_row() {
     let servers = with_relays(["https://a"], &["x"], ServerMode::Priority);
-    let [direct, relayed] = &servers.all[..] else { panic!("two ways") };
+    let [direct, relayed] = servers.all() else { panic!("two ways") };
     assert!(direct.confirm(), "it was not down");
-    direct.set(Condition::Down);
+    servers.change().set(0, Condition::Down);
     assert!(!direct.confirm() && !direct.is_confirmed());
-    direct.set(Condition::Down);
+    servers.change().set(0, Condition::Down);
     assert!(!direct.confirm(), "a failure came in between");
     assert!(direct.confirm() && direct.is_confirmed());
     assert!(relayed.confirm(), "a peer is asked as the last resort");
@@ -81,7 +82,7 @@ fn other_servers_differ_from_the_configured_ones() {
 fn requests_rotate_over_the_servers_that_are_up() {
     let servers = servers(ServerMode::RoundRobin);
     assert_eq!([servers.order(), servers.order()], [[0, 1, 2], [1, 2, 0]]);
-    servers.all[0].set(Condition::Down);
+    servers.change().set(0, Condition::Down);
     assert_eq!([servers.order(), servers.order()], [[2, 1, 0], [1, 2, 0]]);
 }
 
@@ -92,15 +93,15 @@ fn peers_come_last_and_are_no_way_until_a_probe_has_passed() {
     assert_eq!(names, ["a", "b", "a through x", "a through y"], "nothing without TLS goes through a peer");
     assert_eq!(servers.status()[2].state, ServerState::Standby);
     assert_eq!([servers.order(), servers.order()], [[0, 1, 2, 3], [1, 0, 2, 3]]);
-    servers.all[0].set(Condition::Down);
-    servers.all[1].set(Condition::Down);
+    servers.change().set(0, Condition::Down);
+    servers.change().set(1, Condition::Down);
     assert!(servers.are_down() && servers.down_since().is_some());
-    servers.all[3].set(Condition::Up);
+    servers.change().set(3, Condition::Up);
     assert!(!servers.are_down() && servers.down_since().is_none());
     assert_eq!((servers.order(), servers.in_use()), (vec![3, 0, 1, 2], 3));
-    servers.all[2].set(Condition::Up);
+    servers.change().set(2, Condition::Up);
     assert_eq!(servers.in_use(), 2, "the first of them");
-    servers.all[0].set(Condition::Up);
+    servers.change().set(0, Condition::Up);
     assert_eq!(servers.in_use(), 0);
     assert_eq!(servers.order()[0], 0, "a direct way is preferred");
 }

@@ -21,8 +21,9 @@ use super::Upstream;
 use crate::clock;
 use crate::error::certificate_error;
 use crate::request::no_request_body;
-use crate::server::{Condition, Probe};
+use crate::server::Probe;
 use crate::user_agent::set_user_agent;
+use crate::ways::Condition;
 use crate::{AnsweredBy, Purpose, RequestHead, Tasks, UpstreamError, error_report, jitter};
 
 /// How long a request waits for the head of a response before Weir probes its server.
@@ -94,7 +95,7 @@ impl Upstream {
     /// Probes a way through a peer while there is no better one: none is direct, and no peer before this one relays.
     async fn probe_relayed(&self, index: usize) {
         let Some(server) = self.servers.get(index) else { return };
-        let mut in_use = self.in_use.subscribe();
+        let mut in_use = self.servers.used();
         let mut interval = DOWN_INTERVAL;
         // The client owns the sender.
         while in_use.wait_for(|in_use| *in_use >= index).await.is_ok() {
@@ -105,7 +106,7 @@ impl Upstream {
             interval = if server.is_up() { DOWN_INTERVAL } else { (2 * interval).min(DOWN_INTERVAL_MAX) };
             tokio::select! {
                 _ = in_use.wait_for(|in_use| *in_use < index) => {
-                    self.end_relay(server);
+                    self.end_relay(index);
                     interval = DOWN_INTERVAL;
                 }
                 () = server.went_down.notified() => {}
@@ -128,7 +129,7 @@ impl Upstream {
     /// Resolves when [`Upstream::is_reachable`] is no longer so. Cancel safe.
     pub async fn reachable_changed(&self, was_reachable: bool) {
         // The client owns the sender.
-        let _ = self.reachable.subscribe().wait_for(|reachable| *reachable != was_reachable).await;
+        let _ = self.servers.reachable().wait_for(|reachable| *reachable != was_reachable).await;
     }
 
     /// Returns whether a server responds directly. It probes them, unless they were probed within the last ten seconds. Cancel
@@ -238,19 +239,20 @@ impl Upstream {
     /// those to the only server while it answers.
     pub(super) fn set_server(&self, index: usize, condition: Condition, reason: &str) {
         let Some(server) = self.servers.get(index) else { return };
-        let (was_down, up) = (server.is_down(), condition == Condition::Up);
-        let is_changed = server.set(condition);
+        let up = condition == Condition::Up;
+        // Logged and counted in the order of the changes, too.
+        let changing = self.servers.change();
+        let was_down = server.is_down();
+        let is_changed = changing.set(index, condition);
         if let Some(peer) = server.relay.as_ref().filter(|_| is_changed || (!up && server.note_reason(reason))) {
             self.log_relay(peer, &server.name, up, reason);
         }
         if !is_changed {
             return;
         }
-        // Computed under the lock: of two changes at the same time, the later one counts both.
-        self.reachable.send_if_modified(|before| {
-            let now = !self.servers.are_down();
-            std::mem::replace(before, now) != now
-        });
+        if !up {
+            server.went_down.notify_one();
+        }
         if server.relay.is_none() {
             match up {
                 true => tracing::info!(server = %server.name, reason, "the {} is up again", self.role),
@@ -261,15 +263,12 @@ impl Upstream {
             }
             self.metrics.server_up(&server.name, up);
         }
-        self.in_use.send_if_modified(|before| {
-            let now = self.servers.in_use();
-            std::mem::replace(before, now) != now
-        });
         if up {
             self.connectivity.record_success();
         } else if self.servers.are_down() {
             self.connectivity.record_failure();
         }
+        drop(changing);
         if self.has_alternative() || was_down || condition == Condition::Down {
             self.disconnect(index);
         }

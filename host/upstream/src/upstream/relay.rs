@@ -12,7 +12,6 @@ use tower::{BoxError, ServiceExt as _};
 
 use super::{Relay, Upstream};
 use crate::dial::{DialedStream, Dialer};
-use crate::server::Server;
 use crate::tunnel::open_tunnel;
 
 /// Why this daemon does not connect to an API server for a peer.
@@ -74,15 +73,23 @@ impl Upstream {
         is_direct && !self.servers.has_direct() && self.servers.has_relayed()
     }
 
-    /// Ends the use of a way through a peer: there is a better one. Open streams continue.
-    pub(super) fn end_relay(&self, server: &Server) {
-        let Some(peer) = &server.relay else { return };
-        if server.is_up() && self.servers.has_direct() {
+    /// Ends the use of a way through a peer, if there still is a better one. Open streams continue.
+    pub(super) fn end_relay(&self, index: usize) {
+        let Some((server, peer)) = self.servers.get(index).and_then(|server| Some((server, server.relay.as_ref()?)))
+        else {
+            return;
+        };
+        let changing = self.servers.change();
+        let was_up = server.is_up();
+        if !changing.rest(index) {
+            return;
+        }
+        if was_up && self.servers.has_direct() {
             tracing::info!(%peer, server = %server.name, "an API server is reached directly again, and not through the peer any more");
-        } else if server.is_up() {
+        } else if was_up {
             tracing::info!(%peer, server = %server.name, "requests go through another peer");
         }
-        server.rest();
+        server.note_reason("");
         self.count_relay(peer);
     }
 

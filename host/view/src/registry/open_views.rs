@@ -11,6 +11,7 @@ use weir_store::{ReflectorError, StoreHandle, StoreReader};
 
 use crate::state::View;
 use weir_process::ledger::{Charge, Ledger, OverShare, Owner, Use};
+use weir_process::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a view that no client reads is kept.
 const IDLE: Duration = Duration::from_secs(600);
@@ -19,7 +20,7 @@ const PRIVATE_IDLE: Duration = Duration::from_secs(60);
 /// The most views that clients have opened, and the most that node components have.
 ///
 /// A node with 110 pods has some hundred: one for each Secret and ConfigMap.
-pub(super) const MAX_VIEWS: usize = 1024;
+const MAX_VIEWS: usize = 1024;
 /// The most of them that one owner has, but for the daemon and node components.
 const MAX_OF_OWNER: usize = MAX_VIEWS / 4;
 /// What a view costs beside its objects and its key: two tasks, the watch upstream with its buffers, and an empty history.
@@ -55,6 +56,19 @@ impl ViewKey {
         self.component.as_deref().unwrap_or("peers")
     }
 }
+
+/// The client for which a view is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opener<'a> {
+    /// Whose share it counts in.
+    pub owner: &'a Owner,
+    /// Whether a view and its store may be opened. Else only an open one is returned.
+    pub opens: bool,
+}
+
+/// The open views, behind the lock under which they are found, opened and closed.
+#[derive(Default)]
+pub(super) struct SharedViews(Mutex<OpenViews>);
 
 /// The open views.
 #[derive(Default)]
@@ -130,6 +144,52 @@ impl OpenView {
     }
 }
 
+impl SharedViews {
+    pub(super) fn lock(&self) -> MutexGuard<'_, OpenViews> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a view, and opens it if it is not; `None` if there are too many, or if it may not be opened. `open` returns the new
+    /// view, and what ends its task.
+    ///
+    /// # Errors
+    /// The view would exceed the share of the owner.
+    pub(super) fn find_or_open(
+        &self,
+        ledger: &Ledger,
+        key: &ViewKey,
+        opener: Opener<'_>,
+        open: impl FnOnce() -> Option<(Arc<View>, CancellationToken)>,
+    ) -> Result<Option<Arc<View>>, OverShare> {
+        // Clients that come at the same time get the same view.
+        let mut views = self.lock();
+        views.take_over(ledger, opener.owner, key);
+        if let Some(found) = views.views.get_mut(key) {
+            found.used = Instant::now();
+            return Ok(Some(found.view.clone()));
+        }
+        if !opener.opens {
+            return Ok(None);
+        }
+        if key.reader.is_private() {
+            views.close_replaced(opener.owner, key);
+        }
+        let (charge, store) = views.charge(ledger, opener.owner, key)?;
+        if !views.make_room(opener.owner) {
+            if ledger.should_log(opener.owner) {
+                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is not served from one");
+            }
+            return Ok(None);
+        }
+        let Some((view, stop)) = open() else { return Ok(None) };
+        store.iter().for_each(|charge| OpenViews::limit_store(&view.store, ledger, charge));
+        let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store };
+        views.views.insert(key.clone(), found);
+        key.log(format_args!("view opened"));
+        Ok(Some(view))
+    }
+}
+
 impl OpenViews {
     fn close(&mut self, key: &ViewKey, reason: &str) {
         if let Some(found) = self.views.remove(key) {
@@ -153,7 +213,7 @@ impl OpenViews {
     /// Makes room for one more view: closes the one that clients have not read for the longest time, so that lists of one client
     /// do not take the place of another's watches. Views of node components and those of others do not take each other's
     /// place. Returns false if all are watched.
-    pub(super) fn make_room(&mut self, owner: &Owner) -> bool {
+    fn make_room(&mut self, owner: &Owner) -> bool {
         let is_reserved = owner.is_reserved();
         let same = |found: &OpenView| found.charge.owner().is_reserved() == is_reserved;
         let own = self.views.values().filter(|found| found.is_of(owner)).count();
@@ -168,7 +228,7 @@ impl OpenViews {
 
     /// Closes what an owner watched in the same words with another credential, such as the token before: it would count until it
     /// is idle for long enough.
-    pub(super) fn close_replaced(&mut self, owner: &Owner, key: &ViewKey) {
+    fn close_replaced(&mut self, owner: &Owner, key: &ViewKey) {
         let is_replaced = |of: &ViewKey| {
             of.reader.is_private()
                 && of.reader != key.reader
@@ -190,7 +250,7 @@ impl OpenViews {
     }
 
     /// Charges an owner for a view and its store. Views that the owner does not read any more are closed first.
-    pub(super) fn charge(
+    fn charge(
         &mut self,
         ledger: &Ledger,
         owner: &Owner,
@@ -238,7 +298,7 @@ impl OpenViews {
 
     /// A node component reads a view that another owner has opened: from now on it is the node's, and nothing that the other
     /// one does closes it.
-    pub(super) fn take_over(&mut self, ledger: &Ledger, owner: &Owner, key: &ViewKey) {
+    fn take_over(&mut self, ledger: &Ledger, owner: &Owner, key: &ViewKey) {
         let Some(found) = self.views.get_mut(key) else { return };
         if !owner.is_reserved() || found.charge.owner().is_reserved() {
             return;
@@ -254,7 +314,7 @@ impl OpenViews {
     }
 
     /// Bounds the lists of a store by the share of its owner, as long as it is this owner's.
-    pub(super) fn limit_store(store: &StoreHandle, ledger: &Ledger, charge: &Arc<Charge>) {
+    fn limit_store(store: &StoreHandle, ledger: &Ledger, charge: &Arc<Charge>) {
         let (ledger, charge) = (ledger.clone(), Arc::downgrade(charge));
         store.room().limit(move |bytes| {
             // Its views are closed: nobody's share counts what follows.
