@@ -276,6 +276,7 @@ impl FilterStatus {
                     "memoryBytes": filter.entry().limits.memory.bytes(),
                     "timeMilliseconds": filter.entry().limits.time.duration().as_millis(),
                 },
+                "failing": filter.is_failing(),
                 "setAside": set_aside(filter),
                 "lastError": filter.last_error().or_else(|| error.map(|(reason, _)| reason.clone())),
             })
