@@ -16,7 +16,8 @@ const REMOVED: [(&str, &str); 3] = [
 
 /// The error of a command line or an environment that has some of them.
 pub(super) fn error(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option<UsageMessage> {
-    if arguments.get(1).is_none_or(|command| command != "serve") {
+    let has_flags = |command: &OsString| command == "serve" || command == "dev-daemon";
+    if !arguments.get(1).is_some_and(has_flags) {
         return None;
     }
     let is_given = |name: &str| {
