@@ -15,6 +15,8 @@
 
 #[path = "structure/blocking.rs"]
 mod blocking;
+#[path = "structure/bounds.rs"]
+mod bounds;
 #[path = "structure/graph.rs"]
 mod graph;
 #[path = "structure/held_state.rs"]

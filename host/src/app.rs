@@ -190,7 +190,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         Some(status) => layer(status.clone(), served, &tasks),
         None => served,
     };
-    let ledger = Ledger::new(config.memory_budget);
+    let ledger = Ledger::new(config.memory.held);
     let views = open_views(
         &config,
         stores.clone(),
@@ -374,7 +374,7 @@ fn proxy_config(config: &ServeConfig, files: u64) -> ProxyConfig {
         drain: config.drain,
         compression: config.compression,
         resend: config.resend.clone(),
-        response_memory: config.response_memory,
+        response_memory: config.memory.responses,
         allow_remote_plaintext: config.allow_remote_plaintext,
         relay_rate: config.relay_rate,
         peer_nodes: peer_nodes.map(|(node, _)| node.clone()).collect(),

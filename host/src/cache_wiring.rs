@@ -17,11 +17,14 @@ use crate::local_status::{LocalStatus, LocalStatusConfig, LocalStatusMetrics, re
 use weir_process::ledger::Ledger;
 use weir_view::{CacheMetrics, Views, ViewsConfig, shared_resources};
 
+/// The part of what a watch cache has received that comparisons may take beyond one each interval: a metered link hardly notices it.
+const CHECK_SHARE: f64 = 0.01;
+
 /// How watch caches are compared with the API server. Without the flags' comparisons, those remain that a version needs before it
 /// is continued.
 pub(crate) fn cache_check(config: &ServeConfig, metrics: Arc<CheckMetrics>) -> CheckConfig {
-    let share = config.cache_check.map_or(0.0, |check| check.share);
-    CheckConfig::new(config.cache_check.map(|check| check.interval), share, metrics)
+    let share = config.cache_check.map_or(0.0, |_| CHECK_SHARE);
+    CheckConfig::new(config.cache_check, share, metrics)
 }
 
 /// Sets up the stores of what the API servers have.
@@ -71,7 +74,7 @@ pub(crate) fn open_views(
     served: watch::Receiver<Serving>,
     tasks: &Tasks,
 ) -> Arc<Views> {
-    let (resources, watch_memory) = (config.cache_resources.clone(), config.watch_memory);
+    let (resources, watch_memory) = (config.cache_resources.clone(), config.memory.events);
     let secrets_for = config.cache_secrets_for.clone();
     let views_config = ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory, ledger };
     let views = Views::new(views_config, served, tasks.clone());

@@ -1,12 +1,12 @@
 //! Flags and the filters' configuration: parsed and validated here once, into types that are valid by construction.
 
-mod check;
 mod disk;
 mod entry;
 mod error;
 mod flags;
 mod keys;
 mod manifest;
+mod memory;
 mod model;
 mod peers;
 mod registry;
@@ -15,7 +15,6 @@ mod secure;
 mod serve;
 mod upstream;
 
-pub use check::{CacheCheck, CheckFlags as CacheCheckFlags};
 pub use disk::DiskCacheConfig;
 pub use error::{ConfigurationError, KeyError};
 #[cfg(test)]
@@ -23,6 +22,7 @@ pub(crate) use flags::definition;
 pub use flags::{Command, CompileFlags, UsageMessage, author, cluster, operator, parse};
 #[cfg(test)]
 pub(crate) use keys::{ConfigKey, FILTER_KEYS, NESTED_KEYS};
+pub use memory::MemoryParts;
 pub(crate) use model::OFF;
 pub use model::{Configuration, KeptModule, as_manifest};
 pub use peers::{PEER_PATH, PeersConfig};

@@ -34,7 +34,6 @@ pub(crate) fn open_disk(
     settings.former = former_place(&flags.directory);
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
-    settings.commit_bytes = flags.commit_size;
     settings.connectivity = Some(connectivity.clone());
     tasks.spawn_until_stop(count_ready(settings.ready.clone(), status.clone(), connectivity));
     let disk = DiskCache::new(settings, metrics);

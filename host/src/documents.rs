@@ -68,7 +68,8 @@ fn flags() -> String {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let _ = writeln!(text, "### `weir {}{positional}`\n\n{about}.\n", command.get_name());
         text += "| flag | default | environment variable | meaning |\n|---|---|---|---|\n";
-        let hidden = |argument: &&clap::Arg| ["help", "version"].contains(&argument.get_id().as_str());
+        let hidden =
+            |argument: &&clap::Arg| argument.is_hide_set() || ["help", "version"].contains(&argument.get_id().as_str());
         for argument in command.get_positionals().chain(command.get_opts()).filter(|argument| !hidden(argument)) {
             text += &flag(argument);
         }

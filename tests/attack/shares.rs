@@ -37,7 +37,7 @@ async fn shipped(services: usize, cache: &Path, known_only: bool) -> (ApiServer,
     }
     let weir = Setup::new(server.url())
         .on_disk(cache)
-        .flag("--memory-budget", "256Mi")
+        .flag("--memory", "512Mi")
         .filters(NO_LOAD_BALANCERS)
         .bundled("discardcloudservice")
         .start_ready()

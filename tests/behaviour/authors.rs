@@ -265,7 +265,7 @@ async fn recorded_objects_run_and_pass_as_cases() {
     record(&["--resource", "secrets"]).refused(1, "Secrets are not written into files");
     record(&["--resource", "widgets.example.com"]).refused(1, "/apis/example.com: 404");
     desk.write("config", kubeconfig("http://127.0.0.1:1", "", ""));
-    record(&[]).refused(1, "onnect");
+    record(&[]).refused(1, "no answer from the API server http://127.0.0.1:1 of the kubeconfig config, ");
     desk.weir(&["record", text(&module), "--kubeconfig", "none"]).refused(1, "none");
 }
 

@@ -32,7 +32,8 @@ fn bad_flags_end_with_64_and_name_the_flag() {
         (vec!["--pod-interface", "a/b"], vec!["--pod-interface", "a/b"]),
         (vec!["--start-wait", "soon"], vec!["--start-wait", "soon"]),
         (vec!["--compress", "sometimes"], vec!["--compress", "sometimes"]),
-        (vec!["--response-memory", "much"], vec!["--response-memory", "much", "256Mi"]),
+        (vec!["--memory", "much"], vec!["--memory", "much", "256Mi"]),
+        (vec!["--memory-budget=1Gi"], vec!["--memory-budget is no flag any more: --memory"]),
         (vec!["--resend", "traefik=often"], vec!["--resend", "traefik=often", "COMPONENT=replace"]),
         (vec!["--log-format", "xml"], vec!["--log-format", "xml"]),
     ] {

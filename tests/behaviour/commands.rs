@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use weir_tests::built;
 use weir_tests::daemon::manifest;
-use weir_tests::pki::{self, base64};
+use weir_tests::pki::{self, base64, kubeconfig};
 
 use super::edge;
 
@@ -178,6 +178,38 @@ fn each_command_names_the_fault_of_a_kubeconfig_and_what_to_do() {
             assert!(!output.status.success(), "{arguments:?} with {name}");
             for words in words.iter().chain(&[&*path]) {
                 assert!(error.contains(words), "{arguments:?} with {name}: no {words:?} in {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_command_that_gets_no_answer_names_the_server_and_the_kubeconfig() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let path = file("config", &kubeconfig("https://127.0.0.1:1", "", "token: t"));
+    let filters = file("filters.yaml", &manifest("filters: []\n"));
+    let module = built::module("servicetopology").display().to_string();
+    let cache = folder.path().join("cache").display().to_string();
+    for (program, arguments) in [
+        (built::weir(), vec!["diff", &filters, "--node-name", "n", "--cache-dir", &cache]),
+        (built::weir(), vec!["explain", "svc/a", "--component", "c", "--node", "n", "--cache-dir", &cache]),
+        (built::weir(), vec!["record", &module, "--cache-dir", &cache]),
+        (built::operator(), vec!["remove-finalizers"]),
+    ] {
+        for (more, environment) in [(vec!["--kubeconfig", &*path], None), (Vec::new(), Some(("KUBECONFIG", &*path)))] {
+            let output = run(&program, &[&arguments[..], &more].concat(), environment.as_slice());
+            let error = stderr(&output);
+            assert!(!output.status.success(), "{arguments:?}: {error}");
+            let named = format!(
+                "no answer from the API server https://127.0.0.1:1 of the kubeconfig {path}, does it run there"
+            );
+            for words in [&*named, "--kubeconfig or KUBECONFIG names another cluster", "Connection refused"] {
+                assert!(error.contains(words), "{arguments:?}: no {words:?} in {error}");
             }
         }
     }

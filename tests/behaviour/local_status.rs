@@ -412,7 +412,7 @@ async fn without_a_boot_id_nothing_is_awaited() {
     site.link.down().await;
     let missing = Path::new("/nonexistent/boot-id").display().to_string();
     site.start("boot-2", |setup| setup.flag("--boot-id-file", &missing)).await;
-    site.weir().logged("--boot-id-file is not readable").await;
+    site.weir().logged("the boot ID of the node is not readable").await;
     assert_eq!(site.shown().await, all(OLD, true));
 }
 

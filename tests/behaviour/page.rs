@@ -8,6 +8,8 @@ use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::edge::grant;
 use weir_tests::guests::hostile;
 use weir_tests::link::Link;
+use weir_tests::machine::Machine;
+use weir_tests::pki::Authority;
 use weir_tests::rights::Rights;
 
 use super::{NO_LOAD_BALANCERS, edge, only, service};
@@ -17,19 +19,22 @@ const HOSTILE: &str = "<script>alert(1)</script>";
 /// The name of an object. The API allows it for resources whose names are path segments.
 const OBJECT: &str = "<script>alert(1)";
 
+/// The widths and colours that the page is looked at in.
+const SCREENS: [(u32, &str); 5] = [(1280, "light"), (1280, "dark"), (800, "light"), (360, "light"), (360, "dark")];
+
 /// Opens the status page of a daemon, and waits for the first answer.
 async fn open(browser: &mut Browser, weir: &Daemon) {
     browser.open(&format!("{}/", weir.admin_url())).await;
     browser.wait("document.getElementById('updated').textContent !== ''").await;
 }
 
-/// The words of the page that two lines share.
+/// The words and the flags of the page that two lines share.
 const BROKEN_WORDS: &str = r"(() => {
     const broken = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
         const text = texts.currentNode;
         if (text.parentElement.closest('script, style, noscript')) continue;
-        for (const {0: word, index} of text.data.matchAll(/[\p{L}\p{N}]+/gu)) {
+        for (const {0: word, index} of text.data.matchAll(/--[a-z-]+|[\p{L}\p{N}]+/gu)) {
             const range = document.createRange();
             range.setStart(text, index);
             range.setEnd(text, index + word.length);
@@ -43,16 +48,45 @@ const BROKEN_WORDS: &str = r"(() => {
 async fn look(browser: &mut Browser, weir: &Daemon, state: &str, cause: &str) {
     let folder = built::target().join("page");
     std::fs::create_dir_all(&folder).unwrap();
-    for (width, colours) in [(1280, "light"), (1280, "dark"), (800, "light"), (390, "light"), (390, "dark")] {
+    for (width, colours) in SCREENS {
         browser.display(width, 900, colours).await;
         open(browser, weir).await;
         let shown = browser.value("document.getElementById('state').textContent").await;
         assert_eq!(shown, state, "{}", browser.text().await);
         browser.screenshot(&folder.join(format!("{cause}-{width}-{colours}.png"))).await;
-        let overflow = browser.value("document.documentElement.scrollWidth - window.innerWidth").await;
-        assert!(overflow.as_i64().unwrap() <= 0, "{state}, {width}: {overflow} pixels too wide");
-        assert_eq!(browser.value(BROKEN_WORDS).await, json!([]), "{state}, {width}");
+        fits(browser, &format!("{state}, {width}")).await;
     }
+}
+
+/// The page is as wide as its screen, and no word of it is on two lines.
+async fn fits(browser: &mut Browser, what: &str) {
+    let overflow = browser.value("document.documentElement.scrollWidth - window.innerWidth").await;
+    assert!(overflow.as_i64().unwrap() <= 0, "{what}: {overflow} pixels too wide");
+    assert_eq!(browser.value(BROKEN_WORDS).await, json!([]), "{what}");
+}
+
+/// The text of a cell.
+fn cell(section: &str, row: &str, label: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('#{section} tbody tr')].find((row) => row.querySelector('th').innerText.includes('{row}'))\
+         .querySelector('[data-label=\"{label}\"]').innerText"
+    )
+}
+
+/// Waits until lines above the tables have these words, and checks that they are in this order.
+async fn shows_in_order(browser: &mut Browser, words: &[&str]) {
+    for words in words {
+        browser.wait(&format!("document.getElementById('banners').textContent.includes('{words}')")).await;
+    }
+    let shown = lines(browser).await;
+    let places: Vec<_> = words.iter().map(|words| shown.iter().position(|line| line.contains(words))).collect();
+    assert!(places.is_sorted() && places[0].is_some(), "{shown:?}");
+}
+
+/// What the lines above the tables say, the first one first.
+async fn lines(browser: &mut Browser) -> Vec<String> {
+    let lines = browser.value("[...document.querySelectorAll('.banner')].map((line) => line.textContent)").await;
+    serde_json::from_value(lines).unwrap()
 }
 
 #[tokio::test]
@@ -70,12 +104,6 @@ async fn the_page_shows_the_daemon_and_a_reload_without_being_loaded_again() {
     for shown in ["on edge-a", "discardcloudservice", "kube-proxy", "coredns", "applied", "services", "daemon", "up"] {
         assert!(text.contains(shown), "{shown} in {text}");
     }
-    let cell = |section: &str, row: &str, label: &str| {
-        format!(
-            "[...document.querySelectorAll('#{section} tbody tr')].find((row) => row.querySelector('th').innerText.includes('{row}'))\
-             .querySelector('[data-label=\"{label}\"]').innerText"
-        )
-    };
     let hidden = browser.value(&cell("filters", "discardcloudservice", "Hidden")).await;
     assert_ne!(hidden, "0", "a LoadBalancer is hidden");
     assert_eq!(browser.value(&cell("clients", "coredns", "Open watches")).await, "1");
@@ -213,6 +241,115 @@ async fn a_refused_configuration_an_open_breaker_and_a_lookup_that_fails_are_rea
     server.close_watches(End::Clean);
     first_line(&mut browser, "lookups of filters fail").await;
     look(&mut browser, &weir, "degraded", "lookups").await;
+}
+
+#[tokio::test]
+async fn a_share_of_failures_a_missing_node_and_an_expired_certificate_have_a_line_each() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let expired = Authority::new("another").expired_server();
+    let weir = Setup::new(server.url())
+        .uncached()
+        .flag("--node-name", "edge-z")
+        .filters("filters:\n  - {name: bad, module: fails-once.wasm, match: ['*/services'], failurePolicy: Ignore}\n")
+        .module("fails-once", &hostile("fails-once"))
+        .file("--tls-cert-file", "tls.crt", &expired.certificate)
+        .file("--tls-private-key-file", "tls.key", &expired.key)
+        .start_ready()
+        .await;
+    // More than three objects, each of which fails once.
+    weir.client("test").names("/api/v1/namespaces/default/services").await;
+    open(&mut browser, &weir).await;
+    let remedies = ["weir explain -v shows what it read", "check --node-name", "replace its files"];
+    shows_in_order(&mut browser, &remedies).await;
+    let state = cell("filters", "bad", "State");
+    assert!(browser.value(&state).await.as_str().unwrap().starts_with("failing"), "a filter that fails is not green");
+    look(&mut browser, &weir, "degraded", "share-node-certificate").await;
+}
+
+#[tokio::test]
+async fn objects_without_a_verdict_and_a_full_disk_have_a_line_each() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let Some(machine) = Machine::new() else { return };
+    let (server, disk) = (edge().await, tempfile::tempdir().unwrap());
+    machine.put_disk_full(true);
+    let setup = Setup::new(server.url())
+        .filters("filters:\n  - {name: bad, module: fails-once.wasm, match: ['*/services'], failurePolicy: Ignore}\n")
+        .module("fails-once", &hostile("fails-once"))
+        .on_disk(disk.path());
+    let weir = machine.run(setup, disk.path()).start_ready().await;
+    // The view stays open.
+    let mut events = weir.client("kube-proxy").watch("/api/v1/services?watch=1&resourceVersion=0").await;
+    events.next().await;
+    open(&mut browser, &weir).await;
+    let faults = ["the filter bad", "no verdict of their filters (services)", "changes are in memory only; make room"];
+    shows_in_order(&mut browser, &faults).await;
+    assert_ne!(browser.value(&cell("caches", "services", "Degraded")).await, "0");
+    look(&mut browser, &weir, "degraded", "verdicts-disk").await;
+}
+
+/// A notice as `/status` has it, for each text in the table of deploy/troubleshooting.md. A test of the daemon finds each text of its
+/// notices there. What differs from node to node is a long name.
+fn documented_notices() -> Vec<Value> {
+    const NAME: &str = "kube-system/an-object-of-a-rather-long-name.of-a-group.example.com";
+    let page = include_str!("../../deploy/troubleshooting.md");
+    let (before, table) = page.split_once("\n| name | text | what to do |\n|---|---|---|\n").unwrap();
+    let remarks = before.lines().find_map(|line| line.split_once("; ")?.1.split_once(" are remarks")).unwrap().0;
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let notices = rows.flat_map(|row| {
+        let (name, text) = row.trim_start_matches("| ").split_once(" | ").unwrap();
+        let texts = text.rsplit_once(" | ").unwrap().0.split("`; `").map(|text| text.trim_matches('`'));
+        let is_remark = remarks.contains(name);
+        let name = name.trim_matches('`');
+        texts.map(move |text| json!({"name": name, "text": text.replace('…', NAME), "isRemark": is_remark}))
+    });
+    let mut notices: Vec<_> = notices.collect();
+    // The order of the daemon.
+    notices.sort_by_key(|notice| notice["isRemark"] == true);
+    notices
+}
+
+/// Those that a test can bring about are looked at in the tests above. Here are all of them.
+#[tokio::test]
+async fn every_notice_is_readable_on_all_screens() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice").start_ready().await;
+    weir.client("kube-proxy").names("/api/v1/services?resourceVersion=0").await;
+    let notices = documented_notices();
+    let outage = |notice: &&Value| ["offline", "grace"].contains(&notice["name"].as_str().unwrap());
+    let text = |notice: &Value| notice["text"].as_str().unwrap().to_owned();
+    let folder = built::target().join("page");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (width, colours) in SCREENS {
+        browser.display(width, 900, colours).await;
+        open(&mut browser, &weir).await;
+        // From now on the page shows what the test gives it.
+        browser
+            .value("update().then(() => { clearTimeout(timer); return fetch('status'); }).then((answer) => answer.json()).then((status) => { window.status_ = status; })")
+            .await;
+        let show = async |browser: &mut Browser, verdict: &str, reason: Value, shown: &[Value], image: &str| {
+            let members = json!({"verdict": verdict, "ready": reason.is_null(), "notReady": reason, "notices": shown});
+            browser.value(&format!("show({{...window.status_, ...{members}}})")).await;
+            browser.screenshot(&folder.join(format!("{image}-{width}-{colours}.png"))).await;
+            fits(browser, &format!("{image}, {width}")).await;
+        };
+        for (number, notice) in notices.iter().enumerate() {
+            let name = notice["name"].as_str().unwrap();
+            let image = format!("notice-{number:02}-{name}");
+            show(&mut browser, "degraded", Value::Null, std::slice::from_ref(notice), &image).await;
+            assert_eq!(lines(&mut browser).await, [text(notice)], "{width}");
+            let kind = if notice["isRemark"] == true { "note" } else { "warn" };
+            let class = browser.value("document.querySelector('.banner').className").await;
+            assert_eq!(class, format!("banner {kind}"), "{name}");
+        }
+        // All at once: first why it is not ready, then the outage in one line, then the other faults, then remarks.
+        show(&mut browser, "not-ready", "filters are loading: a".into(), &notices, "notice-all").await;
+        let of_outage: Vec<_> = notices.iter().filter(outage).map(text).collect();
+        let others = notices.iter().filter(|notice| !outage(notice)).map(text);
+        let first = ["Not ready: filters are loading: a".to_owned(), of_outage.join("; ")];
+        assert_eq!(lines(&mut browser).await, first.into_iter().chain(others).collect::<Vec<_>>(), "{width}");
+    }
 }
 
 #[tokio::test]

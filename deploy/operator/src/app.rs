@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::Admin;
-use crate::client::{client, config};
+use crate::client::{client, cluster};
 use crate::config::{FlagError, PoolSource, ServeFlags};
 use crate::evictions::controller::{EvictionController, PODS};
 use crate::health::{Health, report};
@@ -45,8 +45,10 @@ pub async fn serve(flags: ServeFlags) -> Result<(), ServeError> {
         [terminate.map_err(system)?, interrupt.map_err(system)?]
     };
     let metrics = Metrics::default();
-    let cluster = config(&flags.cluster).await.map_err(ServeError::Cluster)?;
-    let connect = |rate| client(&cluster, rate, &metrics).map_err(|error| ServeError::Cluster(report(&error)));
+    let cluster = cluster(&flags.cluster).await.map_err(ServeError::Cluster)?;
+    // Errors of its requests do not name it.
+    tracing::info!(server = %cluster.config.cluster_url, source = cluster.source(), "API server");
+    let connect = |rate| client(&cluster.config, rate, &metrics).map_err(|error| ServeError::Cluster(report(&error)));
     let (paced, pods, election) = (connect(Some(flags.requests_per_second))?, connect(None)?, connect(None)?);
     let health = Arc::new(Health::starting([leader::PART]));
     let listener = TcpListener::bind(flags.admin_address).await;

@@ -22,15 +22,42 @@ use crate::metrics::Metrics;
 /// The window of the bound.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The configuration from the given kubeconfig, or else from `~/.kube/config`, or else from the pod.
+/// A cluster, and what has named it.
+pub struct Cluster {
+    /// How it is reached.
+    pub config: Config,
+    /// `None`: the environment and the account of the pod.
+    files: Option<KubeconfigFiles>,
+}
+
+impl Cluster {
+    /// What has named it.
+    #[must_use]
+    pub fn source(&self) -> String {
+        self.files.as_ref().map_or_else(|| "the account of this pod".to_owned(), ToString::to_string)
+    }
+
+    /// What a command says if the API server does not answer.
+    #[must_use]
+    pub fn no_answer(&self) -> String {
+        let server = &self.config.cluster_url;
+        self.files.as_ref().map_or_else(
+            || format!("no answer from the API server {server}, which this pod's environment names: see its NetworkPolicies and its node"),
+            |files| files.no_answer(server),
+        )
+    }
+}
+
+/// The cluster of the given kubeconfig, or else of `~/.kube/config`, or else of the pod.
 ///
 /// # Errors
 /// There is none, or it is invalid.
-pub async fn config(flags: &ClusterFlags) -> Result<Config, String> {
+pub async fn cluster(flags: &ClusterFlags) -> Result<Cluster, String> {
     let of_user = || KubeconfigFiles::of_user(std::env::var_os("HOME"));
     let default = || of_user().filter(|files| files.paths().all(Path::exists));
-    let mut config = match flags.given().or_else(default) {
-        Some(files) => of_kubeconfig(&files).await.map_err(|error| report(&error))?,
+    let files = flags.given().or_else(default);
+    let mut config = match &files {
+        Some(files) => of_kubeconfig(files).await.map_err(|error| report(&error))?,
         None => Config::incluster().map_err(|error| {
             let error = report(&error);
             format!("there is no ~/.kube/config, and this is not a pod ({error}): name a kubeconfig with --kubeconfig or KUBECONFIG")
@@ -38,7 +65,7 @@ pub async fn config(flags: &ClusterFlags) -> Result<Config, String> {
     };
     let agent = HeaderValue::from_static(concat!("weir-operator/", env!("CARGO_PKG_VERSION")));
     config.headers.push((header::USER_AGENT, agent));
-    Ok(config)
+    Ok(Cluster { config, files })
 }
 
 async fn of_kubeconfig(files: &KubeconfigFiles) -> Result<Config, ConfigError> {

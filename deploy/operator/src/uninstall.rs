@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use crate::api::YurtIngress;
-use crate::client::{client, config};
+use crate::client::{client, cluster};
 use crate::config::RemoveFinalizersFlags;
 use crate::health::{explain, report};
 use crate::ingress::FINALIZER;
@@ -41,6 +41,9 @@ pub enum RemovalError {
     /// There is no configuration of a cluster, or it cannot be used.
     #[error("the configuration of the cluster: {0}")]
     Cluster(String),
+    /// The API server does not answer.
+    #[error("{0}")]
+    NoAnswer(String),
     /// The YurtIngresses cannot be listed.
     #[error("cannot list YurtIngresses: {0}")]
     List(String),
@@ -63,9 +66,13 @@ impl fmt::Display for FinalizerRemoval {
 /// # Errors
 /// The cluster cannot be reached, or permits it not.
 pub async fn remove_finalizers(flags: &RemoveFinalizersFlags) -> Result<FinalizerRemoval, RemovalError> {
-    let cluster = config(&flags.cluster).await.map_err(RemovalError::Cluster)?;
-    let client = client(&cluster, None, &Metrics::default());
-    remove_in(client.map_err(|error| RemovalError::Cluster(report(&error)))?).await
+    let cluster = cluster(&flags.cluster).await.map_err(RemovalError::Cluster)?;
+    let client = client(&cluster.config, None, &Metrics::default());
+    let removed = remove_in(client.map_err(|error| RemovalError::Cluster(report(&error)))?).await;
+    removed.map_err(|error| match error {
+        RemovalError::NoAnswer(reason) => RemovalError::NoAnswer(format!("{}: {reason}", cluster.no_answer())),
+        error => error,
+    })
 }
 
 async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
@@ -82,6 +89,9 @@ async fn remove_in(client: Client) -> Result<FinalizerRemoval, RemovalError> {
         let listed = match within(api.list_metadata(&parameters)).await {
             Ok(listed) => listed.items,
             Err(RequestError::Api(kube::Error::Api(status))) if status.code == 404 => Vec::new(),
+            Err(error @ (RequestError::Late | RequestError::Api(kube::Error::Service(_)))) if round == 0 => {
+                return Err(RemovalError::NoAnswer(error.to_string()));
+            }
             Err(error) if round == 0 => return Err(RemovalError::List(error.to_string())),
             Err(error) => return Err(RemovalError::Remaining(removal, vec![format!("cannot look again: {error}")])),
         };

@@ -40,6 +40,16 @@ impl KubeconfigFiles {
         self.0.iter().map(PathBuf::as_path)
     }
 
+    /// What a command says if the API server of these files does not answer, and what to do.
+    #[must_use]
+    pub fn no_answer(&self, server: &impl fmt::Display) -> String {
+        let server = server.to_string();
+        format!(
+            "no answer from the API server {} of the {self}, does it run there, and can this machine reach it? --kubeconfig or KUBECONFIG names another cluster",
+            server.trim_end_matches('/')
+        )
+    }
+
     /// Whether there are several files.
     pub(crate) fn is_list(&self) -> bool {
         self.0.len() > 1

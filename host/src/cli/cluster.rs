@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
+use std::time::Duration;
 
-use http::Request;
+use http::{Request, Uri};
 use kube::Client;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -18,9 +19,16 @@ use weir_upstream::{ServerSource, SourceError, error_report};
 
 /// The objects of one page.
 const PAGE: usize = 500;
+/// The longest time of a request. A page of large objects takes long over a slow link.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster.
-pub(super) struct Cluster(Client);
+pub(super) struct Cluster {
+    client: Client,
+    /// The API server, and the kubeconfig that names it.
+    server: Uri,
+    files: KubeconfigFiles,
+}
 
 /// What to read.
 pub(super) struct Wanted<'a> {
@@ -78,13 +86,15 @@ impl Cluster {
             }
             loaded => loaded?,
         };
+        let server = loaded.config.cluster_url.clone();
         let client = Client::try_from(loaded.config);
-        Ok(Self(client.map_err(|error| CommandError::invalid(&files, error_report(&error)))?))
+        let client = client.map_err(|error| CommandError::invalid(&files, error_report(&error)))?;
+        Ok(Self { client, server, files })
     }
 
     /// The client of the user.
     pub(super) fn client(&self) -> Client {
-        self.0.clone()
+        self.client.clone()
     }
 
     /// Reads one object; `None` if it does not exist.
@@ -92,7 +102,7 @@ impl Cluster {
         match self.get(path).await {
             Ok(object) => Ok(Some(object)),
             Err(Failure::NotFound) => Ok(None),
-            Err(failure) => Err(failure.at(path)),
+            Err(failure) => Err(self.error(path, failure)),
         }
     }
 
@@ -127,7 +137,7 @@ impl Cluster {
             };
             let mut page = match page {
                 Err(Failure::NotFound) if wanted.is_optional => return Ok(None),
-                page => page.map_err(|failure| failure.at(&path))?,
+                page => page.map_err(|failure| self.error(&path, failure))?,
             };
             let text = |name: &str| page.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
             let (api_version, kind) = (text("apiVersion"), text("kind").trim_end_matches("List").to_owned());
@@ -149,7 +159,7 @@ impl Cluster {
         let path = format!("/apis/{group}");
         let found = match self.get(&path).await {
             Err(Failure::NotFound) if wanted.is_optional => return Ok(None),
-            found => found.map_err(|failure| failure.at(&path))?,
+            found => found.map_err(|failure| self.error(&path, failure))?,
         };
         let served = found.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let is_served = |version: &&String| served.iter().any(|served| served["version"] == ***version);
@@ -166,25 +176,30 @@ impl Cluster {
 
     async fn get(&self, path: &str) -> Result<Value, Failure> {
         let request = Request::get(path).body(Vec::new()).map_err(|error| Failure::Other(error.to_string()))?;
-        self.0.request(request).await.map_err(|error| match error {
+        let answer = tokio::time::timeout(TIMEOUT, self.client.request(request)).await;
+        answer.map_err(|late| Failure::NoAnswer(late.into()))?.map_err(|error| match error {
             kube::Error::Api(status) if status.code == 404 => Failure::NotFound,
+            error @ kube::Error::Service(_) => Failure::NoAnswer(error.into()),
             error => Failure::Other(error_report(&error)),
         })
+    }
+
+    /// The error of a request for a path.
+    fn error(&self, path: &str, failure: Failure) -> CommandError {
+        match failure {
+            Failure::NotFound => CommandError::invalid(path, "404: the cluster does not have it"),
+            Failure::Other(reason) => CommandError::invalid(path, reason),
+            Failure::NoAnswer(source) => {
+                CommandError::Unreachable { server: self.server.clone(), files: self.files.clone(), source }
+            }
+        }
     }
 }
 
 enum Failure {
     NotFound,
+    NoAnswer(Box<dyn std::error::Error + Send + Sync>),
     Other(String),
-}
-
-impl Failure {
-    fn at(self, path: &str) -> CommandError {
-        match self {
-            Self::NotFound => CommandError::invalid(path, "404: the cluster does not have it"),
-            Self::Other(reason) => CommandError::invalid(path, reason),
-        }
-    }
 }
 
 /// An item of a list as an object of its own.
@@ -202,4 +217,26 @@ fn alone(api_version: &str, kind: &str, mut item: Value, is_metadata_only: bool)
 
 fn encoded(text: &str) -> impl std::fmt::Display + '_ {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time is paused, and passes as soon as nothing else happens.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_is_named_with_the_kubeconfig() {
+        // The system accepts the connection, and nobody reads from it.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server: Uri = format!("http://{}", silent.local_addr().unwrap()).parse().unwrap();
+        let client = Client::try_from(kube::Config::new(server.clone())).unwrap();
+        let files = KubeconfigFiles::from(std::path::PathBuf::from("/home/me/config"));
+        let cluster = Cluster { client, server: server.clone(), files };
+        let error = error_report(&cluster.object("/api/v1/nodes/a").await.unwrap_err());
+        let named = format!(
+            "no answer from the API server {} of the kubeconfig /home/me/config, ",
+            server.to_string().trim_end_matches('/')
+        );
+        assert!(error.starts_with(&named) && error.contains("--kubeconfig"), "{error}");
+    }
 }

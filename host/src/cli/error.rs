@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::ConfigurationError;
 use weir_filter::cases::CaseError;
+use weir_kubeconfig::KubeconfigFiles;
 use weir_runtime::{EngineError, LoadError};
 use weir_store::FileObjectsError;
 
@@ -42,6 +43,17 @@ pub enum CommandError {
     /// A kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] weir_upstream::SourceError),
+    /// No API server answers.
+    #[error("{}", files.no_answer(server))]
+    Unreachable {
+        /// The URL of the API server.
+        server: http::Uri,
+        /// The kubeconfig that names it.
+        files: KubeconfigFiles,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The configuration is invalid.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),

@@ -17,8 +17,6 @@ pub struct DiskCacheConfig {
     pub size: u64,
     /// The longest time between a change and its commit.
     pub commit_interval: Duration,
-    /// So many changed bytes are committed without a wait.
-    pub commit_size: u64,
     /// The encryption key. Without it, a generated key beside the cache directory is used.
     pub key_file: Option<PathBuf>,
     /// The directory of the generated key. Without it, the key is beside the cache directory.
@@ -28,15 +26,11 @@ pub struct DiskCacheConfig {
 impl DiskCacheConfig {
     /// Returns `None` without a cache directory, with size 0, and after an error.
     pub(super) fn from_flags(flags: &ServeFlags, errors: &mut Vec<String>) -> Option<Self> {
-        let mut amount = |flag: &str, text: &str, example: &str| {
-            let amount = quantity(text);
-            if amount.is_none() {
-                errors.push(format!("{flag}: {text:?} is not an amount of memory: write it as {example}"));
-            }
-            amount
-        };
-        let size = amount("--cache-size", &flags.cache_size, "512Mi");
-        let commit_size = amount("--cache-commit-size", &flags.cache_commit_size, "4Mi");
+        let size = quantity(&flags.cache_size);
+        if size.is_none() {
+            let text = &flags.cache_size;
+            errors.push(format!("--cache-size: {text:?} is not an amount of memory: write it as 512Mi"));
+        }
         let commit_interval = parse_duration("--cache-commit-interval", &flags.cache_commit_interval, errors);
         if flags.cache_key_file.is_some() && flags.cache_dir.is_none() {
             errors.push("--cache-key-file: needs --cache-dir, where the encrypted cache is".to_owned());
@@ -46,7 +40,7 @@ impl DiskCacheConfig {
         }
         let size = size.filter(|size| *size > 0)?;
         let (key_file, key_dir) = (flags.cache_key_file.clone(), flags.cache_key_dir.clone());
-        let (directory, commit_interval, commit_size) = (flags.cache_dir.clone()?, commit_interval?, commit_size?);
-        Some(Self { directory, size, commit_interval, commit_size, key_file, key_dir })
+        let (directory, commit_interval) = (flags.cache_dir.clone()?, commit_interval?);
+        Some(Self { directory, size, commit_interval, key_file, key_dir })
     }
 }

@@ -4,6 +4,7 @@
 pub mod author;
 pub mod cluster;
 pub mod operator;
+mod removed;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -222,9 +223,6 @@ pub(super) struct ServeFlags {
     /// Clients whose large filtered responses are compressed with gzip, if they accept it: never, remote (all but loopback) or always
     #[arg(long, env = "WEIR_COMPRESS", value_name = "CLIENTS", default_value = "remote")]
     pub(super) compress: Compression,
-    /// Total memory for responses that Weir must buffer (protobuf lists and Tables), and for what clients do not read
-    #[arg(long, env = "WEIR_RESPONSE_MEMORY", value_name = "SIZE", default_value = "256Mi")]
-    pub(super) response_memory: String,
     /// Allow a --bind-address other than loopback, where tokens travel in clear text
     #[arg(long, env = "WEIR_ALLOW_REMOTE_PLAINTEXT")]
     pub(super) allow_remote_plaintext: bool,
@@ -245,8 +243,9 @@ pub(super) struct ServeFlags {
     /// CA bundle of the peers' serving certificates [default: the one of --node-kubeconfig]
     #[arg(long, env = "WEIR_PEER_CA_FILE", value_name = "FILE")]
     pub(super) peer_ca_file: Option<PathBuf>,
-    /// How long a peer may give no sign of life before the endpoints of its pods count as not ready, while no API server can be reached
-    #[arg(long, env = "WEIR_PEER_SILENCE", value_name = "DURATION", default_value = "30s")]
+    /// How long a peer may give no sign of life before the endpoints of its pods count as not ready: six signs that are missing.
+    /// Tests do not wait so long
+    #[arg(long, hide = true, env = "WEIR_PEER_SILENCE", value_name = "DURATION", default_value = "30s")]
     pub(super) peer_silence: String,
     /// Bytes a second that this node relays for peers that cannot reach an API server themselves; 0 relays nothing, and uses no peer as a relay
     #[arg(long, env = "WEIR_RELAY_RATE", value_name = "BYTES", default_value = "1Mi")]
@@ -302,32 +301,32 @@ pub(super) struct ServeFlags {
     /// Longest time between a change and its commit to the watch cache on disk
     #[arg(long, env = "WEIR_CACHE_COMMIT_INTERVAL", value_name = "DURATION", default_value = "500ms")]
     pub(super) cache_commit_interval: String,
-    /// Changed bytes after which a commit does not wait for --cache-commit-interval
-    #[arg(long, env = "WEIR_CACHE_COMMIT_SIZE", value_name = "SIZE", default_value = "4Mi")]
-    pub(super) cache_commit_size: String,
     /// Key that encrypts Secrets in the watch cache on disk: 32 bytes or 64 hexadecimal digits, in a file of mode 0600 [default: a generated key beside --cache-dir, e.g. /var/cache/weir.key]
     #[arg(long, env = "WEIR_CACHE_KEY_FILE", value_name = "FILE")]
     pub(super) cache_key_file: Option<PathBuf>,
     /// Directory of the generated key, so that a copy of --cache-dir has none. A key beside --cache-dir moves there. --cache-key-file goes before it [default: beside --cache-dir]
     #[arg(long, env = "WEIR_CACHE_KEY_DIR", value_name = "DIR")]
     pub(super) cache_key_dir: Option<PathBuf>,
-    /// How often watch caches are compared with the API server.
-    #[command(flatten)]
-    pub(super) check: super::check::CheckFlags,
+    /// Longest time between two comparisons of a watch cache with the API server itself, which find what a peer has forged; 0 compares none
+    #[arg(long, env = "WEIR_CACHE_CHECK_INTERVAL", value_name = "DURATION", default_value = "24h")]
+    pub(super) cache_check_interval: String,
     /// Bytes per second that the lists of watch caches may take from the link to the API server, as 64Ki; watches, requests of clients and heartbeats are not limited [default: no limit]
     #[arg(long, env = "WEIR_UPLINK_RATE", value_name = "SIZE")]
     pub(super) uplink_rate: Option<String>,
-    /// Total memory for the recent events of watch caches, and with them for what their watches have yet to send
-    #[arg(long, env = "WEIR_WATCH_MEMORY", value_name = "SIZE", default_value = "128Mi")]
-    pub(super) watch_memory: String,
-    /// Total memory for what Weir holds beyond a request: stores, views and remembered responses; half of it is for the daemon and node components, any other user has at most a tenth, at least 8Mi [default: half of the cgroup's memory limit, else 256Mi]
-    #[arg(long, env = "WEIR_MEMORY_BUDGET", value_name = "SIZE")]
-    pub(super) memory_budget: Option<String>,
+    /// The budget of memory.
+    #[command(flatten)]
+    pub(super) memory: super::memory::MemoryFlags,
     /// Whether kubelet's reports of its pods stand in for the API server's objects while it cannot be reached: on or off
     #[arg(long, env = "WEIR_LOCAL_STATUS", value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off())]
     pub(super) local_status: bool,
-    /// File that has other content after each restart of the node
-    #[arg(long, env = "WEIR_BOOT_ID_FILE", value_name = "FILE", default_value = "/proc/sys/kernel/random/boot_id")]
+    /// File that has other content after each restart of the node. It is that of the kernel, and tests restart no node
+    #[arg(
+        long,
+        hide = true,
+        env = "WEIR_BOOT_ID_FILE",
+        value_name = "FILE",
+        default_value = "/proc/sys/kernel/random/boot_id"
+    )]
     pub(super) boot_id_file: PathBuf,
     /// Whether the condition WeirFiltersReady is set on the Node: auto (with --node-kubeconfig), on (without it, with the daemon's own credential) or off
     #[arg(long, env = "WEIR_NODE_CONDITION", value_name = "MODE", default_value = "auto")]
@@ -335,11 +334,11 @@ pub(super) struct ServeFlags {
     /// Longest time that a client other than a node component keeps its permission to read while Weir runs without an API server, never past the expiry of its token
     #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
     pub(super) offline_grace: String,
-    /// Longest time that a request waits for the first filter set; then it gets 503
-    #[arg(long, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
+    /// Longest time that a request waits for the first filter set, less than clients wait; then it gets 503. Tests do not wait so long
+    #[arg(long, hide = true, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,
-    /// Longest time to finish open requests after SIGTERM or SIGINT
-    #[arg(long, env = "WEIR_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
+    /// Longest time to finish open requests after SIGTERM or SIGINT, a third of what kubelet waits. Tests do not wait so long
+    #[arg(long, hide = true, env = "WEIR_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
     pub(super) drain_timeout: String,
     /// OTLP/HTTP endpoint that gets a trace of each request, as http://localhost:4318; needs a Weir that is built with the feature otlp [default: no traces]
     #[arg(long, env = "WEIR_OTLP_ENDPOINT", value_name = "URL")]
@@ -370,6 +369,10 @@ fn parse_in(
     in_cluster: Option<InCluster>,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<Command, UsageMessage> {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    if let Some(error) = removed::error(&arguments, |variable| std::env::var_os(variable).is_some()) {
+        return Err(error);
+    }
     let line = CommandLine::try_parse_from(arguments)
         .map_err(|error| UsageMessage { message: error.to_string(), code: if error.use_stderr() { 64 } else { 0 } })?;
     match line.command {

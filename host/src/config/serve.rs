@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use weir_kube::node_name;
 
-use super::check::CacheCheck;
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
+use super::memory::MemoryParts;
 use super::peers::PeersConfig;
 use super::registry::TrustFlags;
 use super::resend::Resend;
@@ -65,8 +65,8 @@ pub struct ServeConfig {
     pub resend: Resend,
     /// The watch cache on disk. `None` keeps it in memory only.
     pub disk_cache: Option<DiskCacheConfig>,
-    /// How watch caches are compared with the API server; `None`: they are not.
-    pub cache_check: Option<CacheCheck>,
+    /// The longest time between two comparisons of a watch cache with the API server; `None`: there are none.
+    pub cache_check: Option<Duration>,
     /// Whether kubelet's reports stand in for the API server's objects while it cannot be reached.
     pub local_status: bool,
     /// Whether the state of the filters is a condition of the Node.
@@ -85,14 +85,10 @@ pub struct ServeConfig {
     pub drain: Duration,
     /// The clients whose large filtered responses are compressed.
     pub compression: Compression,
-    /// Total bytes for responses that must be buffered.
-    pub response_memory: usize,
+    /// The parts of the memory budget.
+    pub memory: MemoryParts,
     /// Bytes per second that lists of watch caches may take; `None` is no limit.
     pub uplink_rate: Option<NonZeroU64>,
-    /// Total bytes of what is held beyond a request.
-    pub memory_budget: u64,
-    /// Total bytes of the recent events of watch caches.
-    pub watch_memory: usize,
     /// The OTLP/HTTP endpoint that gets traces. `None` sends none.
     pub otlp_endpoint: Option<http::Uri>,
     /// Format and level of the log.
@@ -196,7 +192,8 @@ impl ServeConfig {
         let cache_resources = CachedResources::from_flag(flags.cache_resources.as_deref(), &mut errors);
         let resend = Resend::from_flag(&flags.resend, &mut errors);
         let disk_cache = DiskCacheConfig::from_flags(&flags, &mut errors);
-        let cache_check = flags.check.validate(&mut errors);
+        let cache_check = parse_duration("--cache-check-interval", &flags.cache_check_interval, &mut errors);
+        let cache_check = cache_check.filter(|interval| !interval.is_zero());
         if !flags.node_credential_uids.is_empty() && flags.node_kubeconfig.is_none() {
             errors.push("--node-credential-uids: needs --node-kubeconfig, which names the credential".to_owned());
         }
@@ -222,12 +219,7 @@ impl ServeConfig {
         let offline_grace = parse_duration("--offline-grace", &flags.offline_grace, &mut errors);
         let peer_silence = parse_duration("--peer-silence", &flags.peer_silence, &mut errors);
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
-        let response_memory = parse_memory("--response-memory", &flags.response_memory, "256Mi", &mut errors);
-        let watch_memory = parse_memory("--watch-memory", &flags.watch_memory, "128Mi", &mut errors);
-        let memory_budget = match &flags.memory_budget {
-            Some(budget) => parse_memory("--memory-budget", budget, "256Mi", &mut errors) as u64,
-            None => weir_runtime::memory_limit().map_or(MEMORY_BUDGET, |limit| limit / 2),
-        };
+        let memory = flags.memory.validate(weir_runtime::memory_limit(), &mut errors);
         let uplink_rate = flags.uplink_rate.as_ref().and_then(|rate| {
             let parsed = quantity(rate).and_then(NonZeroU64::new);
             if parsed.is_none() {
@@ -285,10 +277,8 @@ impl ServeConfig {
                 start_wait,
                 drain,
                 compression: flags.compress,
-                response_memory,
+                memory,
                 uplink_rate,
-                memory_budget,
-                watch_memory,
                 otlp_endpoint: flags.otlp_endpoint,
                 log: LogConfig { format: flags.log_format, verbosity: flags.verbosity },
             }),
@@ -309,17 +299,6 @@ pub(super) fn parse_duration(flag: &str, text: &str, errors: &mut Vec<String>) -
         errors.push(format!("{flag}: {text:?} is not a duration: write it as 10s or 500ms"));
     }
     parsed
-}
-
-/// The memory budget where no cgroup limits the memory.
-const MEMORY_BUDGET: u64 = 256 << 20;
-
-fn parse_memory(flag: &str, text: &str, example: &str, errors: &mut Vec<String>) -> usize {
-    let parsed = quantity(text).and_then(|bytes| usize::try_from(bytes).ok());
-    if parsed.is_none() {
-        errors.push(format!("{flag}: {text:?} is not an amount of memory: write it as {example}"));
-    }
-    parsed.unwrap_or_default()
 }
 
 /// Refuses an endpoint that no trace could be sent to.

@@ -26,7 +26,7 @@ use weir_kube::{Identity, PodStatus};
 
 /// The path of the reports, below the one for peers.
 pub(crate) const PATH: &str = "/local-status";
-/// How often a peer that has nothing to say gives a sign of life, at least three times in `--peer-silence`.
+/// How often a peer that has nothing to say gives a sign of life, six times before it counts as silent.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long the first attempt waits. The Weirs of a site start together: one that is found down meanwhile is left out by the
 /// watch caches until their next watches.

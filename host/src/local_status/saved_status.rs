@@ -70,7 +70,7 @@ impl StoredPod {
 pub(crate) fn read_boot_id(file: &Path) -> Option<String> {
     let text = read_now(file, MAX_BOOT_ID).inspect_err(|error| {
         let file = file.display();
-        tracing::warn!(%file, %error, "--boot-id-file is not readable: Weir does not notice that the node was restarted");
+        tracing::warn!(%file, %error, "the boot ID of the node is not readable: Weir does not notice that the node was restarted");
     });
     text.ok().map(|text| String::from_utf8_lossy(&text).trim().to_owned())
 }

@@ -2,7 +2,7 @@
 //!
 //! An answer that its client does not take on holds what was handed to the connection, and up to the flow-control window of its
 //! upstream stream. Such answers are given up after [`PATIENCE`], and earlier if all of them together exceed what
-//! `--response-memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. Giving up drops
+//! their part of `--memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. Giving up drops
 //! the upstream response at once. The client gets an error when it reads on; if it does not, its connection is closed.
 //!
 //! If all windows together would exceed the memory, the bodies are asked for what they have: a watch without events holds no
@@ -165,7 +165,9 @@ fn give_up_beyond(unread: Vec<UnreadAnswer>, free: usize) {
     while held > free {
         let Some((sum, answers)) = of_peer.values_mut().max_by_key(|(sum, _)| *sum) else { return };
         let Some(largest) = answers.pop() else { return };
-        largest.answer.give_up("its client does not read it, and --response-memory is used up");
+        largest
+            .answer
+            .give_up("its client does not read it, and the memory for responses is used up (a quarter of --memory)");
         *sum -= largest.held;
         held -= largest.held;
     }

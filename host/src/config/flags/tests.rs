@@ -232,12 +232,35 @@ fn run_takes_its_flags() {
 }
 
 #[test]
+fn an_interval_of_zero_compares_no_watch_cache() {
+    assert_eq!(serve("").cache_check, Some(std::time::Duration::from_secs(86_400)));
+    assert_eq!(serve("--cache-check-interval 0").cache_check, None);
+    assert!(refused("serve --cache-check-interval soon").contains("--cache-check-interval: \"soon\""));
+}
+
+#[test]
+fn a_removed_flag_or_variable_is_named_with_what_to_do() {
+    let arguments = |text: &str| text.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+    let message = refused("serve --memory-budget 1Gi --cache-commit-size=1Mi");
+    for words in ["--memory-budget is no flag any more: --memory is", "--cache-commit-size is no flag any more: "] {
+        assert!(message.contains(words), "{words} in {message}");
+    }
+    let of_variable = removed::error(&arguments("weir serve"), |name| name == "WEIR_MEMORY_BUDGET").unwrap();
+    assert!(
+        of_variable.message.starts_with("error: WEIR_MEMORY_BUDGET is no flag any more"),
+        "{}",
+        of_variable.message
+    );
+    assert!(removed::error(&arguments("weir serve --memory 1Gi"), |_| false).is_none());
+    assert!(removed::error(&arguments("weir status --memory-budget"), |_| true).is_none());
+}
+
+#[test]
 fn watch_caches_are_on_disk_if_there_is_a_cache_directory() {
     assert_eq!(serve("").disk_cache, None);
     assert_eq!(serve("--cache-dir c --cache-size 0").disk_cache, None);
     let disk = serve("--cache-dir c").disk_cache.unwrap();
     assert_eq!((disk.size, disk.commit_interval.as_millis(), disk.key_file), (512 << 20, 500, None));
-    assert_eq!(disk.commit_size, 4 << 20);
     let message = refused(
         "serve --server http://a --node-name n --cache-size big --cache-commit-interval soon --cache-key-file k",
     );
