@@ -100,7 +100,7 @@ impl ChainStamps {
     }
 
     /// The stamp of a view that begins; `None` until it is known, and after another history.
-    pub fn of_view(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
+    pub(crate) fn of_view(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
         let is_rewritten = self.stamps().is_rewritten;
         self.of(chain_version, resource).filter(|_| !is_rewritten)
     }
