@@ -46,13 +46,13 @@ struct Parts {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub(crate) struct Account {
     /// The user name.
-    pub user: String,
+    pub(crate) user: String,
     /// The user's uid. Empty if it has none.
     #[serde(default)]
-    pub uid: String,
+    pub(crate) uid: String,
     /// The uid of the pod that a service account's token is bound to.
     #[serde(default)]
-    pub pod: String,
+    pub(crate) pod: String,
 }
 
 /// The fields of a TokenRequest's answer about the issued token, apart from the token's claims.

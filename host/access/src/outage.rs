@@ -96,7 +96,7 @@ impl Outage {
 
     /// Whether what the API server has said holds now, which would hold until `expires` if it could be asked again. In an outage,
     /// that is what held when it began, until the grace ends.
-    pub fn holds(&self, expires: SystemTime) -> bool {
+    pub(crate) fn holds(&self, expires: SystemTime) -> bool {
         let at = match self.status() {
             Some(OutageStatus { left: Duration::ZERO, .. }) => return false,
             Some(outage) => outage.since,

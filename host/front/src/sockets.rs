@@ -25,7 +25,7 @@ pub struct Listener {
     /// The socket.
     pub socket: TcpListener,
     /// Whether somebody else, such as systemd, has it open, too, so that it stays when this daemon ends.
-    pub is_inherited: bool,
+    pub(crate) is_inherited: bool,
 }
 
 impl From<TcpListener> for Listener {

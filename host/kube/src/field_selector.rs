@@ -55,7 +55,7 @@ impl FieldSelector {
 
     /// The selector `field=value`.
     #[must_use]
-    pub fn equal(field: &str, value: &str) -> Self {
+    pub(crate) fn equal(field: &str, value: &str) -> Self {
         Self(vec![FieldRequirement { field: field.to_owned(), value: value.to_owned(), equal: true }])
     }
 

@@ -227,7 +227,7 @@ impl Login {
 
     /// Whether there is no credential.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.parts().next().is_none()
     }
 

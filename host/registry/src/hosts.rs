@@ -36,11 +36,11 @@ pub struct Endpoint {
     /// Host and port.
     pub host: String,
     /// What stands before the names of repositories there, or nothing: the project of a proxy cache.
-    pub path: String,
+    pub(crate) path: String,
     /// Whether it speaks HTTP without TLS.
-    pub plain_http: bool,
+    pub(crate) plain_http: bool,
     /// The certificate authorities by which it is recognized, as PEM. `None`: those of the system.
-    pub certificate_authority: Option<String>,
+    pub(crate) certificate_authority: Option<String>,
 }
 
 /// Why `--registries` is not usable.

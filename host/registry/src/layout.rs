@@ -118,7 +118,7 @@ impl Layout {
     ///
     /// # Errors
     /// The writer fails.
-    pub fn write(&self, writer: impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, writer: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(writer);
         append(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         let index = Index { schema_version: 2, manifests: self.manifests.clone() };
@@ -145,7 +145,7 @@ impl Layout {
 
     /// Returns a blob or a manifest.
     #[must_use]
-    pub fn blob(&self, digest: &Digest) -> Option<&Bytes> {
+    pub(crate) fn blob(&self, digest: &Digest) -> Option<&Bytes> {
         self.blobs.get(digest)
     }
 

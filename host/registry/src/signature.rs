@@ -1,4 +1,4 @@
-//! Signatures: which modules need one ([`SignaturePolicy`]), and whether one is valid ([`PublicKey`]). Verification needs no
+//! Signatures: which modules need one ([`SignaturePolicy`]), and whether one is valid (`PublicKey`). Verification needs no
 //! network: keys are in the policy.
 //!
 //! Read are what cosign makes with a key pair: a Sigstore bundle that refers to the artifact, or a "simple signing" payload
@@ -11,7 +11,7 @@ mod policy;
 mod tests;
 
 pub use self::cosign::SignatureError;
-pub use self::key::{KeyError, PublicKey};
+pub use self::key::KeyError;
 pub use self::policy::{PolicyError, SignaturePolicy};
 
 pub(crate) use self::cosign::{BUNDLE, signature_tag};

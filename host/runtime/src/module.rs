@@ -8,5 +8,5 @@ mod compile;
 mod load;
 
 pub use cgroup::memory_limit;
-pub use compile::{ChildError, CompileError, Compiler, compile_child};
+pub use compile::{ChildError, Compiler, compile_child};
 pub use load::{LoadError, Loader, LookupSource, Probe};

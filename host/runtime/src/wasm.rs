@@ -29,20 +29,24 @@ mod verdict;
 mod view;
 mod wasi;
 
-pub use approve::Refused;
 pub use bindings::exports::weir::filter::module::Lookup as RawLookup;
-pub use dependency::{Dependencies, Dependency, Epoch, EpochMark};
-pub use engine::{Engine, EngineError, TICK, Ticking};
-pub use evaluate::{Scope, evaluate};
+pub use dependency::Dependency;
+pub(crate) use dependency::{Dependencies, Epoch};
+pub use engine::{Engine, EngineError};
+pub(crate) use evaluate::{Scope, evaluate};
 pub use explanation::{Step, Steps};
-pub use fault::{FailureClass, Fault};
+pub use fault::FailureClass;
+pub(crate) use fault::Fault;
 pub use header::not_wasm;
-pub use host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};
-pub use instance::{Bounds, Called, Description, Instance, LinkError, Linked, RawPlan, StartError};
-pub use lookup::{Declared, LookupContext};
-pub use pool::{Checkout, Pool};
-pub use state::InstanceContext;
-pub use trace::{Extent, Trace};
+pub use host_call::{Edit, Read, Target};
+pub(crate) use host_call::{HostCall, Observed};
+pub(crate) use instance::{Bounds, Called, StartError};
+pub use instance::{Description, LinkError, Linked, RawPlan};
+#[cfg(test)]
+pub(crate) use lookup::{Declared, LookupContext};
+pub(crate) use pool::{Checkout, Pool};
+pub(crate) use state::InstanceContext;
+pub(crate) use trace::{Extent, Trace};
 pub use verdict::Verdict;
 pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};
 

@@ -55,7 +55,7 @@ impl FilterName {
 impl ModuleFile {
     /// Returns the default file of a filter.
     #[must_use]
-    pub fn of_filter(name: &FilterName) -> Self {
+    pub(crate) fn of_filter(name: &FilterName) -> Self {
         Self(format!("{name}.wasm").into())
     }
 

@@ -99,7 +99,7 @@ impl MatchRule {
 
     /// Returns a warning for a valid rule that covers other requests than it names: more of them, or none.
     #[must_use]
-    pub fn warning(&self) -> Option<String> {
+    pub(crate) fn warning(&self) -> Option<String> {
         if !self.classes.has(VerbClass::Read) {
             return Some(format!(
                 "rule {:?} names none of get, list and watch: filters run on reads only, so the rule matches nothing",

@@ -35,8 +35,9 @@ pub use self::event::StoreEvent;
 pub use self::history::{History, HistoryGap};
 pub use self::list_room::ListRoom;
 pub use self::object::{Object, ObjectFormat};
-pub use self::reflector::{ReflectorClient, ResourceReflector};
-pub use self::resource_store::ResourceStore;
+pub use self::reflector::ReflectorClient;
+pub(crate) use self::reflector::ResourceReflector;
+pub(crate) use self::resource_store::ResourceStore;
 #[cfg(test)]
 pub(crate) use self::snapshot::Delta;
 pub use self::snapshot::Snapshot;

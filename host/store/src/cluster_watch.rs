@@ -11,7 +11,7 @@ pub struct ClusterChanges {
     /// Content on disk, including what the daemon started with.
     pub on_disk: u64,
     /// Content that this process had from the API server: another cluster answers now.
-    pub from_server: u64,
+    pub(crate) from_server: u64,
 }
 
 /// Identifies the cluster that answers. One for each daemon, whether or not it keeps anything on disk.
@@ -26,7 +26,7 @@ pub struct ClusterWatch {
 
 impl ClusterWatch {
     /// Records the uid of the API server's namespace kube-system. Notifies all receivers if it was another one before.
-    pub fn confirm(&self, uid: &str) {
+    pub(crate) fn confirm(&self, uid: &str) {
         let before = self.uid.lock().unwrap_or_else(PoisonError::into_inner).replace(uid.to_owned());
         if before.is_some_and(|before| before != uid) {
             self.changes.send_modify(|changes| changes.from_server += 1);
@@ -54,12 +54,12 @@ impl ClusterWatch {
     }
 
     /// Notes that a connection was lost: another cluster may answer now.
-    pub fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.doubt.notify_one();
     }
 
     /// Resolves when a connection was lost since the last call. Cancel safe.
-    pub async fn doubted(&self) {
+    pub(crate) async fn doubted(&self) {
         self.doubt.notified().await;
     }
 }

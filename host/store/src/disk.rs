@@ -52,9 +52,11 @@ mod value_index;
 mod values;
 mod waiting;
 
-pub use self::cache::{DiskCache, PersistHandle};
+pub use self::cache::DiskCache;
+pub(crate) use self::cache::PersistHandle;
 pub use self::conditions::{DiskCondition, sample_conditions};
-pub use self::config::{Confidentiality, DiskConfig, StoreName, is_watch_cache};
+pub(crate) use self::config::{Confidentiality, StoreName};
+pub use self::config::{DiskConfig, is_watch_cache};
 pub use self::error::{DiskError, DiskUnusable};
 pub use self::metrics::DiskMetrics;
 pub use self::ready_time::ReadyTime;

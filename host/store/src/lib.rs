@@ -59,7 +59,7 @@ pub use error::ReflectorError;
 pub use file_objects::{FileObjects, FileObjectsError, read_objects};
 pub use netlink::NetlinkEvents;
 pub use node_addresses::watch_addresses;
-pub use peers::{PeerClient, Peers, is_shared};
+pub use peers::{PeerClient, PeerOrder, Peers, is_shared};
 pub use reflector_state::ReflectorState;
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
 pub use resource_stores::{DelegatedClients, ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
@@ -67,7 +67,7 @@ pub use snapshot::StoreSnapshot;
 pub use store_key::StoreKey;
 pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;
-pub use uplink::{Received, UplinkLimit};
+pub use uplink::UplinkLimit;
 
 #[cfg(test)]
 mod tests;

@@ -78,7 +78,7 @@ impl PeerClient {
 
     /// Whether no objects are read from the peer.
     #[must_use]
-    pub fn is_distrusted(&self) -> bool {
+    pub(crate) fn is_distrusted(&self) -> bool {
         *self.is_distrusted.borrow()
     }
 

@@ -157,7 +157,7 @@ impl Reflectors {
     }
 
     /// Replaces the addresses of the node.
-    pub fn set_addresses(&self, addresses: Arc<[InterfaceAddress]>) {
+    pub(crate) fn set_addresses(&self, addresses: Arc<[InterfaceAddress]>) {
         self.0.store.set_addresses(addresses);
     }
 }

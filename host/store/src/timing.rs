@@ -6,21 +6,21 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub struct ReflectorTiming {
     /// The delay after the first failure. Each further failure doubles it.
-    pub initial_backoff: Duration,
+    pub(crate) initial_backoff: Duration,
     /// The longest delay after a failure.
-    pub max_backoff: Duration,
+    pub(crate) max_backoff: Duration,
     /// How often a reflector looks for a resource that the API server does not serve.
-    pub rediscovery: Duration,
+    pub(crate) rediscovery: Duration,
     /// How long a reflector waits for the head of a response, and for the next chunk of a list.
-    pub response_timeout: Duration,
+    pub(crate) response_timeout: Duration,
     /// How long a watch lasts before the reflector starts a new one. This bounds how long a dead connection is not noticed.
-    pub watch_timeout: Duration,
+    pub(crate) watch_timeout: Duration,
     /// How long a watch lasts whose reader waits for a BOOKMARK. kube-apiserver sends it 2 s before the end.
-    pub first_bookmark: Duration,
+    pub(crate) first_bookmark: Duration,
     /// The most bytes of one list, also while its pages arrive.
-    pub max_list: usize,
+    pub(crate) max_list: usize,
     /// How long a peer is not asked whose objects differ from the API server's.
-    pub peer_rest: Duration,
+    pub(crate) peer_rest: Duration,
 }
 
 impl Default for ReflectorTiming {

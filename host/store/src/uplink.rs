@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// Counts what the API server sends for one store.
 #[derive(Debug)]
-pub struct Received {
+pub(crate) struct Received {
     created: Instant,
     bytes: AtomicU64,
     /// Milliseconds from the creation to the last byte, plus one; 0 if there was none.
@@ -32,13 +32,13 @@ impl Received {
 
     /// All bytes so far.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// The time since the last byte.
     #[must_use]
-    pub fn lag(&self) -> Option<Duration> {
+    pub(crate) fn lag(&self) -> Option<Duration> {
         let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.created.elapsed().saturating_sub(Duration::from_millis(last)))
     }

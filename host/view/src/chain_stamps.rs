@@ -100,7 +100,7 @@ impl ChainStamps {
     }
 
     /// The stamp of a view that begins; `None` until it is known, and after another history.
-    pub fn of_view(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
+    pub(crate) fn of_view(&self, chain_version: ChainVersion, resource: &GroupResource) -> Option<u64> {
         // One lock: a stamp of the history that comes next is none of this one.
         let mut stamps = self.stamps();
         stamps.of(chain_version, resource).filter(|_| !stamps.is_rewritten)

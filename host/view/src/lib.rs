@@ -46,5 +46,6 @@ pub use self::registry::{Views, ViewsConfig};
 pub use self::request_selector::RequestSelector;
 pub use self::scope::shared_resources;
 pub use self::state::{View, ViewSnapshot};
-pub use self::status::CacheStatus;
+pub use self::status::{CacheStatus, ViewStatus};
+pub use self::watch_counters::WatchCounters;
 pub use self::watchers::OpenWatch;

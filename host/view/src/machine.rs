@@ -23,8 +23,11 @@ mod tests;
 mod version_order;
 mod watch;
 
-pub use self::core::{Changed, Events, ViewCore};
-pub use self::event::{Cause, Event, Object, Selector};
+pub(crate) use self::core::{Changed, ViewCore};
+#[cfg(test)]
+pub(crate) use self::event::Cause;
+pub(crate) use self::event::Selector;
+pub use self::event::{Event, Object};
 pub use self::frame::Frame;
-pub use self::stamps::Stamps;
+pub(crate) use self::stamps::Stamps;
 pub use self::watch::{Begin, CatchUp, CatchUpError, ViewWatch};

@@ -16,7 +16,7 @@ pub struct ViewObject {
     /// What clients see of it.
     pub outcome: ViewOutcome,
     /// Whether that is the last good outcome, of an earlier state: a filter fails.
-    pub stands_in: bool,
+    pub(crate) stands_in: bool,
 }
 
 /// What clients see of an object.

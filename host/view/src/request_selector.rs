@@ -38,7 +38,7 @@ impl RequestSelector {
     }
 
     /// Whether the selector matches every object.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.namespace.is_none() && self.labels.is_empty() && self.fields.is_empty()
     }
 

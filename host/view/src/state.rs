@@ -249,7 +249,7 @@ impl View {
     }
 
     /// Whether the view has its objects, and follows the API server itself. A new one does not count as behind.
-    pub fn is_current(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         self.store.state().borrow().synced && self.follows_api_server()
     }
 
@@ -259,7 +259,7 @@ impl View {
     }
 
     /// Whether an object that the view does not have does not exist.
-    pub fn covers(&self, namespace: Option<&str>, name: &str) -> bool {
+    pub(crate) fn covers(&self, namespace: Option<&str>, name: &str) -> bool {
         let Collection { path, field_selector, label_selector, .. } = &self.collection;
         let in_namespace = match path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')) {
             Some((covered, _)) => namespace == Some(covered),

@@ -49,7 +49,7 @@ impl EncodedObject {
     ///
     /// # Errors
     /// The bytes are malformed.
-    pub fn from_json(transform: Transform, document: Document) -> Result<Option<Self>, Error> {
+    pub(crate) fn from_json(transform: Transform, document: Document) -> Result<Option<Self>, Error> {
         if !matches!(transform, Transform::Table(..)) || document.kind()? != "Table" {
             return Ok(Some(Self { document, wrapper: Wrapper::Bare }));
         }

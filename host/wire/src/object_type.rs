@@ -38,7 +38,7 @@ impl ObjectType {
 
     /// Returns the type, if it is known.
     #[must_use]
-    pub fn known(&self) -> Option<&Arc<TypeMeta>> {
+    pub(crate) fn known(&self) -> Option<&Arc<TypeMeta>> {
         self.0.as_ref()
     }
 

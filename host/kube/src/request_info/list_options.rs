@@ -114,7 +114,7 @@ impl ListOptions {
     ///
     /// # Errors
     /// [`OptionsErrorKind::Contradiction`]
-    pub fn validate(&self) -> Result<(), OptionsError> {
+    pub(crate) fn validate(&self) -> Result<(), OptionsError> {
         let version_match = self.resource_version_match.as_str();
         let contradiction =
             |parameter, reason: &str| Err(OptionsError::new(parameter, reason, OptionsErrorKind::Contradiction));

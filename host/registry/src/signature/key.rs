@@ -18,7 +18,7 @@ const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1
 
 /// A public key: ECDSA on P-256 or P-384, Ed25519 or RSA. cosign generates P-256.
 #[derive(Debug, Clone)]
-pub struct PublicKey {
+pub(crate) struct PublicKey {
     algorithms: Vec<&'static dyn VerificationAlgorithm>,
     bytes: Vec<u8>,
 }
@@ -40,7 +40,7 @@ impl PublicKey {
     ///
     /// # Errors
     /// It is no public key, or of a kind that is not supported.
-    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+    pub(crate) fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let der = SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes()).map_err(|_| KeyError::Pem)?;
         let info = SubjectPublicKeyInfoOwned::from_der(&der).map_err(|_| KeyError::Pem)?;
         let curve = info.algorithm.parameters.as_ref().and_then(|any| any.decode_as::<ObjectIdentifier>().ok());
@@ -59,7 +59,7 @@ impl PublicKey {
 
     /// Whether a signature of the message is of this key.
     #[must_use]
-    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let verifies = |algorithm: &&'static dyn VerificationAlgorithm| {
             UnparsedPublicKey::new(*algorithm, &self.bytes).verify(message, signature).is_ok()
         };

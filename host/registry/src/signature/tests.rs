@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SigningKey as _};
 use weir_spec::Digest;
 
+use super::key::PublicKey;
 use super::*;
 use crate::artifact::artifact;
 use crate::layout::Layout;

@@ -48,7 +48,7 @@ impl Default for DependencySet {
 impl DependencySet {
     /// Returns the epoch, for the instances of the filter.
     #[must_use]
-    pub fn epoch(&self) -> Arc<Epoch> {
+    pub(crate) fn epoch(&self) -> Arc<Epoch> {
         self.0.epoch.clone()
     }
 
@@ -138,14 +138,14 @@ impl DependencySet {
     }
 
     /// Returns the number of stored dependencies.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 
     /// Returns whether no dependency is stored.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 

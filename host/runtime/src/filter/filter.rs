@@ -85,29 +85,29 @@ pub type Lookups = Box<dyn LookupSubscription>;
 
 /// The parts of a filter. The loader has validated them.
 #[derive(Debug)]
-pub struct FilterParts {
+pub(crate) struct FilterParts {
     /// The configuration.
-    pub entry: FilterEntry,
+    pub(crate) entry: FilterEntry,
     /// The digest of the module.
-    pub digest: weir_spec::Digest,
+    pub(crate) digest: weir_spec::Digest,
     /// The source of the module: `binaryData`, or a path.
-    pub source: String,
+    pub(crate) source: String,
     /// The module's description of itself.
-    pub description: Description,
+    pub(crate) description: Description,
     /// The match rules of the configuration, else of the module's plan.
-    pub matches: Vec<MatchRule>,
+    pub(crate) matches: Vec<MatchRule>,
     /// The pool of configured instances.
-    pub pool: Pool,
+    pub(crate) pool: Pool,
     /// The dependency set whose epoch the instances have.
-    pub dependencies: DependencySet,
+    pub(crate) dependencies: DependencySet,
     /// The subscription of the lookups.
-    pub lookups: Lookups,
+    pub(crate) lookups: Lookups,
 }
 
 impl Filter {
     /// Creates a filter from its validated parts.
     #[must_use]
-    pub fn new(parts: FilterParts, metrics: Arc<RuntimeMetrics>) -> Self {
+    pub(crate) fn new(parts: FilterParts, metrics: Arc<RuntimeMetrics>) -> Self {
         let FilterParts { entry, digest, source, description, matches, pool, dependencies, lookups } = parts;
         let state = FilterState {
             identity: tick(),
@@ -187,7 +187,7 @@ impl Filter {
 
     /// Returns what it has made of objects since it was loaded; in the mode `observe`, what it would have made of them.
     #[must_use]
-    pub fn outcomes(&self) -> OutcomeCounts {
+    pub(crate) fn outcomes(&self) -> OutcomeCounts {
         self.state.tally.counts()
     }
 

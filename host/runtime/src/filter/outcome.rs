@@ -89,7 +89,7 @@ impl IntoIterator for Outcomes {
 impl Slot {
     /// Whether later filters see the document.
     #[must_use]
-    pub fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         matches!(self.filtered, Filtered::Kept(_))
     }
 }

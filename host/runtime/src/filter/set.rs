@@ -74,7 +74,7 @@ impl FilterSet {
 
     /// Whether a filter of a former process may have made what a client of this component has read of a resource.
     #[must_use]
-    pub fn was_matched(&self, component: &str, resource: &GroupResource) -> bool {
+    pub(crate) fn was_matched(&self, component: &str, resource: &GroupResource) -> bool {
         self.former.iter().any(|rule| rule.matches(component, resource, VerbClass::Read))
     }
 

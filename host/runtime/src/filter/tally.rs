@@ -15,21 +15,21 @@ const FEWEST: u64 = 10;
 
 /// The number of objects by what a filter has made of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OutcomeCounts {
+pub(crate) struct OutcomeCounts {
     /// Objects that passed unchanged.
-    pub kept: u64,
+    pub(crate) kept: u64,
     /// Objects that passed edited.
-    pub edited: u64,
+    pub(crate) edited: u64,
     /// Hidden objects.
-    pub hidden: u64,
+    pub(crate) hidden: u64,
     /// Objects that the filter failed on, with any failure policy.
-    pub failed: u64,
+    pub(crate) failed: u64,
 }
 
 impl OutcomeCounts {
     /// Returns the number of objects.
     #[must_use]
-    pub fn objects(&self) -> u64 {
+    pub(crate) fn objects(&self) -> u64 {
         self.kept + self.edited + self.hidden + self.failed
     }
 }

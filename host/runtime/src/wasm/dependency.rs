@@ -68,7 +68,7 @@ pub enum Dependency {
 
 /// The dependencies of one call that the filter has not stored yet, and their snapshot.
 #[derive(Debug, Default)]
-pub struct Dependencies {
+pub(crate) struct Dependencies {
     pub(super) snapshot: Option<Arc<dyn Snapshot>>,
     pub(super) new: Vec<Collected>,
 }
@@ -91,18 +91,18 @@ pub(super) enum Remembering {
 
 /// Identifies a dependency set and its generation. Values that were stored in an earlier epoch must be stored again.
 #[derive(Debug)]
-pub struct Epoch {
+pub(crate) struct Epoch {
     set: u64,
     generation: AtomicU64,
 }
 
 /// An epoch at one moment: the number of the set, and its generation.
-pub type EpochMark = (u64, u64);
+pub(crate) type EpochMark = (u64, u64);
 
 impl Dependency {
     /// Reads the value again. It equals the stored one unless a relevant change has happened.
     #[must_use]
-    pub fn value(&self, snapshot: &dyn Snapshot) -> u64 {
+    pub(crate) fn value(&self, snapshot: &dyn Snapshot) -> u64 {
         let in_object = |found: Option<Arc<CachedObject>>, at: &Option<Path>| match (found, at) {
             (Some(object), Some(at)) => object.value(at),
             (found, _) => u64::from(found.is_some()),
@@ -132,23 +132,23 @@ impl Dependency {
 impl Dependencies {
     /// Returns the snapshot of the call's lookups, or none if there were no lookups.
     #[must_use]
-    pub fn snapshot(&self) -> Option<&Arc<dyn Snapshot>> {
+    pub(crate) fn snapshot(&self) -> Option<&Arc<dyn Snapshot>> {
         self.snapshot.as_ref()
     }
 
     /// Returns whether there is nothing to store.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.new.is_empty()
     }
 
     /// Iterates over the dependencies with their values.
-    pub fn iter(&self) -> impl Iterator<Item = (&Dependency, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Dependency, u64)> {
         self.new.iter().map(|collected| (&collected.dependency, collected.value))
     }
 
     /// Marks them as stored in this epoch. The caller must have stored them, because later calls rely on the mark.
-    pub fn mark_stored(&self, mark: EpochMark) {
+    pub(crate) fn mark_stored(&self, mark: EpochMark) {
         for Collected { dependency, memory, .. } in &self.new {
             let at = match dependency {
                 Dependency::Object { at, .. } | Dependency::LastKnown { at, .. } | Dependency::Selection { at, .. } => {
@@ -168,19 +168,19 @@ impl Dependencies {
 impl Epoch {
     /// Creates the epoch of a new dependency set.
     #[must_use]
-    pub fn new(generation: u64) -> Self {
+    pub(crate) fn new(generation: u64) -> Self {
         static SETS: AtomicU64 = AtomicU64::new(1);
         Self { set: SETS.fetch_add(1, Ordering::Relaxed), generation: AtomicU64::new(generation) }
     }
 
     /// Returns the current epoch.
     #[must_use]
-    pub fn mark(&self) -> EpochMark {
+    pub(crate) fn mark(&self) -> EpochMark {
         (self.set, self.generation.load(Ordering::Acquire))
     }
 
     /// Advances the epoch after the set was cleared.
-    pub fn advance(&self, generation: u64) {
+    pub(crate) fn advance(&self, generation: u64) {
         self.generation.store(generation, Ordering::Release);
     }
 }

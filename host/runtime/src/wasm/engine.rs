@@ -14,7 +14,7 @@ use std::time::Duration;
 use wasmtime::{Cache, CacheConfig, Config};
 
 /// The interval at which a running module yields, and the unit of its time budget.
-pub const TICK: Duration = Duration::from_millis(1);
+pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// The number of ticks without a checked-out instance before the thread parks.
 const LINGER: u32 = 2;
@@ -68,7 +68,7 @@ struct Ticks {
 }
 
 /// Keeps the epochs advancing until it is dropped.
-pub struct Ticking(Arc<Ticker>);
+pub(crate) struct Ticking(Arc<Ticker>);
 
 impl Engine {
     /// Creates the engine. It caches compiled code in the directory `cache`, which it creates if necessary. The engine
@@ -122,7 +122,7 @@ impl Engine {
 
     /// Returns wasmtime's engine.
     #[must_use]
-    pub fn inner(&self) -> &wasmtime::Engine {
+    pub(crate) fn inner(&self) -> &wasmtime::Engine {
         &self.inner
     }
 
@@ -139,7 +139,7 @@ impl Engine {
 
     /// Starts the ticks unless they run already.
     #[must_use]
-    pub fn ticking(&self) -> Ticking {
+    pub(crate) fn ticking(&self) -> Ticking {
         let mut state = self.ticker.lock();
         state.running += 1;
         // Cleared here, so that the next call does not wake the thread again.

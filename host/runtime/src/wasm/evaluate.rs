@@ -26,7 +26,7 @@ pub(super) const COLUMN: usize = 16 << 20;
 /// The lookups of one filter call: its handles and dependencies. A scope serves one call at a time and is emptied at
 /// its end.
 #[derive(Debug)]
-pub struct Scope {
+pub(crate) struct Scope {
     pub(crate) lookups: LookupContext,
     pub(super) hits: Handles<LookupHit>,
     pub(super) selections: Handles<SelectionHit>,
@@ -36,7 +36,11 @@ pub struct Scope {
 ///
 /// # Errors
 /// The error ends the call: malformed bytes, a stale handle, or an exceeded bound.
-pub fn evaluate<'a>(call: &HostCall, object: &'a mut Cow<'_, Document>, scope: &'a mut Scope) -> Result<Observed<'a>> {
+pub(crate) fn evaluate<'a>(
+    call: &HostCall,
+    object: &'a mut Cow<'_, Document>,
+    scope: &'a mut Scope,
+) -> Result<Observed<'a>> {
     match call {
         HostCall::Read(Target::Object, read) => Ok(read.of(object)?),
         HostCall::Read(Target::Hit(hit), read) => scope.read(*hit, read),
@@ -87,12 +91,12 @@ impl Scope {
     }
 
     /// A call begins, with the snapshot that it is to see; none: the newest at its first lookup.
-    pub fn begin(&mut self, snapshot: Option<Arc<dyn Snapshot>>) {
+    pub(crate) fn begin(&mut self, snapshot: Option<Arc<dyn Snapshot>>) {
         self.lookups.begin(snapshot);
     }
 
     /// Ends the call. Its handles become stale.
-    pub fn end(&mut self) -> Dependencies {
+    pub(crate) fn end(&mut self) -> Dependencies {
         self.hits.end();
         self.selections.end();
         self.lookups.end()

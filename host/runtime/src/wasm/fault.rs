@@ -37,9 +37,9 @@ pub enum FailureClass {
 #[error("{message}")]
 pub struct Fault {
     /// The class.
-    pub class: FailureClass,
+    pub(crate) class: FailureClass,
     /// One bounded line with escaped control characters. It may contain text from the module.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// The error of a host function. It ends the call with a trap, whose error [`Fault::of`] classifies.
@@ -84,14 +84,14 @@ impl FailureClass {
 
     /// Returns whether the module was called.
     #[must_use]
-    pub fn is_of_call(self) -> bool {
+    pub(crate) fn is_of_call(self) -> bool {
         !matches!(self, Self::BreakerOpen | Self::SetAside)
     }
 
     /// Returns whether another call on the same object with the same snapshot fails too, because the fault does not
     /// depend on the state of the instance or of the machine.
     #[must_use]
-    pub fn is_repeatable(self) -> bool {
+    pub(crate) fn is_repeatable(self) -> bool {
         matches!(self, Self::Refused | Self::Trap | Self::Exit | Self::Document)
     }
 }
@@ -99,7 +99,7 @@ impl FailureClass {
 impl Fault {
     /// Creates a fault. The message may contain any text.
     #[must_use]
-    pub fn new(class: FailureClass, message: &str) -> Self {
+    pub(crate) fn new(class: FailureClass, message: &str) -> Self {
         Self { class, message: one_line(message, MESSAGE) }
     }
 

@@ -19,7 +19,7 @@ pub(super) const ROWS: usize = 16;
 /// One call from a filter to the host. Handles are numbered in the order of the filter call, so that equal host calls
 /// of different filter calls mean the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HostCall {
+pub(crate) enum HostCall {
     /// A read of an object.
     Read(Target, Read),
     /// An edit of an object. Looked-up objects refuse it.
@@ -121,7 +121,7 @@ pub enum Read {
 
 /// A read of a selection. See `wit/cluster.wit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SelectionRead {
+pub(crate) enum SelectionRead {
     /// `count`.
     Count,
     /// `at`.
@@ -155,7 +155,7 @@ pub enum Edit {
 
 /// The result of a host call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Observed<'a> {
+pub(crate) enum Observed<'a> {
     /// There is no value or object.
     Nothing,
     /// A text.
@@ -187,21 +187,21 @@ pub enum Observed<'a> {
 impl HostCall {
     /// Returns whether it edits the filtered object.
     #[must_use]
-    pub fn is_edit(&self) -> bool {
+    pub(crate) fn is_edit(&self) -> bool {
         matches!(self, Self::Edit(Target::Object, _))
     }
 
     /// Returns whether the filter may cache derived state by the result. After a fingerprint, an instance that has
     /// cached the state makes fewer host calls than one that has not.
     #[must_use]
-    pub fn is_memo_key(&self) -> bool {
+    pub(crate) fn is_memo_key(&self) -> bool {
         matches!(self, Self::Read(_, Read::Fingerprint(_)) | Self::Select(_, SelectionRead::Fingerprint(_)))
     }
 
     /// Returns whether the trace cache replays it. It does not replay host calls with results that rarely repeat or are
     /// large.
     #[must_use]
-    pub fn is_replayed(&self) -> bool {
+    pub(crate) fn is_replayed(&self) -> bool {
         match self {
             Self::Read(Target::Object, Read::Fingerprint(_))
             | Self::Read(_, Read::Column(_) | Read::Keys(_) | Read::Json(_))
@@ -214,7 +214,7 @@ impl HostCall {
 
     /// Returns the size of its string set in bytes. Everything else takes a few hundred bytes at most.
     #[must_use]
-    pub fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Edit(_, Edit::RetainIn(_, texts)) => texts.weight(),
             _ => 0,
@@ -296,7 +296,7 @@ impl<'a> Observed<'a> {
 
     /// Returns whether it is too long to be recorded.
     #[must_use]
-    pub fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         match self {
             Self::Text(text) => text.len() > LONG,
             Self::Refused(reason) => reason.len() > LONG,

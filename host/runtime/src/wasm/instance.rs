@@ -40,11 +40,11 @@ pub struct Linked {
 
 /// The bounds of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// The linear memory in bytes.
-    pub memory: usize,
+    pub(crate) memory: usize,
     /// The time per object: wall time while the instance runs.
-    pub time: Duration,
+    pub(crate) time: Duration,
 }
 
 /// A module's description of itself.
@@ -100,7 +100,7 @@ pub enum StartError {
 }
 
 /// One configured instance.
-pub struct Instance {
+pub(crate) struct Instance {
     store: Store<GuestState>,
     bindings: Bindings,
     time: Duration,
@@ -109,11 +109,11 @@ pub struct Instance {
 
 /// The result of a call of `filter`. A call that faulted has a trace too, because the fault may depend on a lookup.
 #[derive(Debug)]
-pub struct Called {
+pub(crate) struct Called {
     /// The verdict, or the fault.
-    pub verdict: Result<Verdict, Fault>,
+    pub(crate) verdict: Result<Verdict, Fault>,
     /// The trace of the call.
-    pub trace: Trace,
+    pub(crate) trace: Trace,
 }
 
 impl Linked {
@@ -138,14 +138,14 @@ impl Linked {
 
     /// Returns the names of the interfaces that the module imports.
     #[must_use]
-    pub fn imports(&self) -> Vec<String> {
+    pub(crate) fn imports(&self) -> Vec<String> {
         let component = self.pre.instance_pre().component().component_type();
         component.imports(self.engine.inner()).map(|(name, _)| name.to_owned()).collect()
     }
 
     /// Returns the engine.
     #[must_use]
-    pub fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
@@ -153,7 +153,11 @@ impl Linked {
     ///
     /// # Errors
     /// If the call faults.
-    pub async fn describe(&self, context: Arc<InstanceContext>, bounds: Bounds) -> Result<Description, StartError> {
+    pub(crate) async fn describe(
+        &self,
+        context: Arc<InstanceContext>,
+        bounds: Bounds,
+    ) -> Result<Description, StartError> {
         let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
         let described = within(START, bindings.weir_filter_module().call_describe(&mut store)).await;
         let described = described.map_err(|error| StartError::Fault(fault(&mut store, &error)))?;
@@ -169,7 +173,7 @@ impl Linked {
     ///
     /// # Errors
     /// If the module faults or refuses the settings.
-    pub async fn instance(
+    pub(crate) async fn instance(
         &self,
         context: Arc<InstanceContext>,
         bounds: Bounds,
@@ -217,14 +221,19 @@ impl Instance {
     ///
     /// The call reads from `snapshot`. Without one, its first lookup takes the newest. `record`: records the host
     /// calls.
-    pub async fn filter(&mut self, object: Document, snapshot: Option<Arc<dyn Snapshot>>, record: bool) -> Called {
+    pub(crate) async fn filter(
+        &mut self,
+        object: Document,
+        snapshot: Option<Arc<dyn Snapshot>>,
+        record: bool,
+    ) -> Called {
         let before = object.bytes().clone();
         self.store.data_mut().begin_filter(ticks(self.time), object, snapshot, record);
         self.call(&before).await
     }
 
     /// Filters one object as [`Instance::filter`] does, from the newest snapshot, and returns what the filter read and edited.
-    pub async fn explain(&mut self, object: Document) -> (Result<Verdict, Fault>, Steps) {
+    pub(crate) async fn explain(&mut self, object: Document) -> (Result<Verdict, Fault>, Steps) {
         let before = object.bytes().clone();
         let state = self.store.data_mut();
         state.begin_filter(ticks(self.time), object, None, false);
@@ -258,7 +267,7 @@ impl Instance {
 
     /// Returns the number of filtered objects.
     #[must_use]
-    pub fn objects(&self) -> u64 {
+    pub(crate) fn objects(&self) -> u64 {
         self.objects
     }
 
@@ -270,7 +279,7 @@ impl Instance {
 
     /// Returns its linear memory in bytes. Linear memory never shrinks.
     #[must_use]
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.store.data().memory.linear()
     }
 }

@@ -17,7 +17,7 @@ use super::view::Snapshot;
 
 /// Evaluates the lookups of one call at a time.
 #[derive(Debug)]
-pub struct LookupContext {
+pub(crate) struct LookupContext {
     instance: Arc<InstanceContext>,
     dependencies: Dependencies,
     mark: EpochMark,
@@ -27,7 +27,7 @@ pub struct LookupContext {
 
 /// The declared lookups of one kind, in the order of the plan. At least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared(Arc<[Arc<LookupSpec>]>);
+pub(crate) struct Declared(Arc<[Arc<LookupSpec>]>);
 
 impl LookupContext {
     pub(crate) fn new(instance: Arc<InstanceContext>) -> Self {

@@ -23,7 +23,7 @@ pub(super) const OBJECTS: u64 = 100_000;
 
 /// The instances of one filter.
 #[derive(Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     linked: Linked,
     context: Arc<InstanceContext>,
     bounds: Bounds,
@@ -40,7 +40,7 @@ struct Warm {
 }
 
 /// A checked-out instance. [`Pool::give_back`] returns it to the pool. Dropping it discards the instance.
-pub struct Checkout {
+pub(crate) struct Checkout {
     instance: Instance,
     _permit: OwnedSemaphorePermit,
     _ticking: Ticking,
@@ -49,7 +49,13 @@ pub struct Checkout {
 impl Pool {
     /// Creates a pool of instances of one module with one filter's settings. At most `most` are checked out at once.
     #[must_use]
-    pub fn new(linked: Linked, context: Arc<InstanceContext>, bounds: Bounds, settings: String, most: usize) -> Self {
+    pub(crate) fn new(
+        linked: Linked,
+        context: Arc<InstanceContext>,
+        bounds: Bounds,
+        settings: String,
+        most: usize,
+    ) -> Self {
         let rng = foldhash::fast::RandomState::default();
         let rng = std::hash::BuildHasher::hash_one(&rng, &settings) | 1;
         let permits = Arc::new(Semaphore::new(most));
@@ -60,7 +66,7 @@ impl Pool {
     ///
     /// # Errors
     /// If a fresh instance cannot be started.
-    pub async fn check_out(&self) -> Result<Checkout, Fault> {
+    pub(crate) async fn check_out(&self) -> Result<Checkout, Fault> {
         let permit = self.permit().await?;
         let warm = self.lock().draw();
         match warm {
@@ -73,12 +79,12 @@ impl Pool {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub async fn fresh(&self) -> Result<Checkout, Fault> {
+    pub(crate) async fn fresh(&self) -> Result<Checkout, Fault> {
         self.make(self.permit().await?).await
     }
 
     /// Checks out a fresh instance, or returns none if all are checked out. Never waits. For optional checks.
-    pub async fn try_fresh(&self) -> Option<Checkout> {
+    pub(crate) async fn try_fresh(&self) -> Option<Checkout> {
         let permit = self.permits.clone().try_acquire_owned().ok()?;
         self.make(permit).await.ok()
     }
@@ -100,19 +106,19 @@ impl Pool {
 
     /// Creates a scope for replays, with the lookups of the instances.
     #[must_use]
-    pub fn scope(&self) -> Scope {
+    pub(crate) fn scope(&self) -> Scope {
         Scope::new(LookupContext::new(self.context.clone()))
     }
 
     /// Returns the view that lookups read from.
     #[must_use]
-    pub fn view(&self) -> &dyn ClusterView {
+    pub(crate) fn view(&self) -> &dyn ClusterView {
         &*self.context.view
     }
 
     /// Returns whether a call may look up so many objects that this is long work.
     #[must_use]
-    pub fn looks_up_many(&self) -> bool {
+    pub(crate) fn looks_up_many(&self) -> bool {
         let mut lookups = self.context.lookups.iter().filter(|lookup| lookup.name.is_none()).peekable();
         if lookups.peek().is_none() {
             return false;
@@ -122,7 +128,7 @@ impl Pool {
     }
 
     /// Returns an instance to the pool, unless it is worn out.
-    pub fn give_back(&self, checkout: Checkout) {
+    pub(crate) fn give_back(&self, checkout: Checkout) {
         let instance = &checkout.instance;
         let worn =
             instance.objects() >= OBJECTS || instance.memory() > self.bounds.memory / 2 || instance.is_cluttered();
@@ -133,13 +139,13 @@ impl Pool {
 
     /// Returns the number of idle instances.
     #[must_use]
-    pub fn idle(&self) -> usize {
+    pub(crate) fn idle(&self) -> usize {
         self.lock().idle.len()
     }
 
     /// Returns the linear memory of the largest idle instance in bytes.
     #[must_use]
-    pub fn largest(&self) -> usize {
+    pub(crate) fn largest(&self) -> usize {
         self.lock().idle.iter().map(Instance::memory).max().unwrap_or_default()
     }
 
@@ -163,7 +169,7 @@ impl Warm {
 
 impl Checkout {
     /// Returns the instance.
-    pub fn instance(&mut self) -> &mut Instance {
+    pub(crate) fn instance(&mut self) -> &mut Instance {
         &mut self.instance
     }
 }

@@ -53,15 +53,15 @@ pub struct SelectionHandle;
 
 /// The context that all instances of a filter share.
 #[derive(Debug)]
-pub struct InstanceContext {
+pub(crate) struct InstanceContext {
     /// The filter's name, for the log.
-    pub filter: Arc<str>,
+    pub(crate) filter: Arc<str>,
     /// The view that lookups read from.
-    pub view: Arc<dyn ClusterView>,
+    pub(crate) view: Arc<dyn ClusterView>,
     /// The lookups that the plan declares and the configuration grants. Empty until the module is validated.
-    pub lookups: Vec<Arc<LookupSpec>>,
+    pub(crate) lookups: Vec<Arc<LookupSpec>>,
     /// The epoch of the filter's dependency set.
-    pub epoch: Arc<Epoch>,
+    pub(crate) epoch: Arc<Epoch>,
     log_rate: Arc<LogRate>,
     /// That of lines below `info`.
     reason_rate: Arc<LogRate>,
@@ -70,7 +70,12 @@ pub struct InstanceContext {
 impl InstanceContext {
     /// Creates the context of a filter. Without lookups it can be validated only.
     #[must_use]
-    pub fn new(filter: Arc<str>, view: Arc<dyn ClusterView>, lookups: Vec<Arc<LookupSpec>>, epoch: Arc<Epoch>) -> Self {
+    pub(crate) fn new(
+        filter: Arc<str>,
+        view: Arc<dyn ClusterView>,
+        lookups: Vec<Arc<LookupSpec>>,
+        epoch: Arc<Epoch>,
+    ) -> Self {
         let (log_rate, reason_rate) = (Arc::default(), Arc::default());
         Self { filter, view, lookups, epoch, log_rate, reason_rate }
     }

@@ -15,7 +15,7 @@ pub(super) const CALLS: usize = 32;
 
 /// The part of a call that a trace records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Extent {
+pub(crate) enum Extent {
     /// Nothing. Recording was off, the call wrote a log line, or a result was too long.
     #[default]
     Nothing,
@@ -27,11 +27,11 @@ pub enum Extent {
 
 /// The trace of one filter call.
 #[derive(Debug, Default)]
-pub struct Trace {
+pub(crate) struct Trace {
     pub(super) extent: Extent,
     pub(super) calls: Vec<(HostCall, Observed<'static>)>,
     /// The dependencies of the call, besides its object.
-    pub dependencies: Dependencies,
+    pub(crate) dependencies: Dependencies,
 }
 
 /// Records the host calls of a running filter call.
@@ -78,13 +78,13 @@ impl Recorder {
 impl Trace {
     /// Returns the recorded part of the call.
     #[must_use]
-    pub fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         self.extent
     }
 
     /// Returns the recorded host calls in order, with their results.
     #[must_use]
-    pub fn calls(&self) -> &[(HostCall, Observed<'static>)] {
+    pub(crate) fn calls(&self) -> &[(HostCall, Observed<'static>)] {
         &self.calls
     }
 }

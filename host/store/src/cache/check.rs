@@ -53,13 +53,13 @@ const SAMPLE: usize = 5;
 #[derive(Debug, Clone)]
 pub struct CheckConfig {
     /// The longest time between two comparisons of a store. `None`: a store is compared only when it goes on.
-    pub interval: Option<Duration>,
+    pub(crate) interval: Option<Duration>,
     /// The part of what a store has received that comparisons may take beyond that.
-    pub share: f64,
+    pub(crate) share: f64,
     /// Receives each difference.
     pub findings: broadcast::Sender<CacheDifference>,
     /// Counts comparisons and their bytes.
-    pub metrics: Arc<CheckMetrics>,
+    pub(crate) metrics: Arc<CheckMetrics>,
     /// One store is compared at a time.
     turn: Arc<Semaphore>,
 }

@@ -69,7 +69,7 @@ impl Collection {
 
     /// Returns what a lookup selects, in a version that the API server serves.
     #[must_use]
-    pub fn of_lookup(lookup: &LookupSpec, version: &str) -> Self {
+    pub(crate) fn of_lookup(lookup: &LookupSpec, version: &str) -> Self {
         let GroupResource { resource, group } = &lookup.resource;
         Self {
             resource: lookup.resource.clone(),
@@ -90,7 +90,7 @@ impl Collection {
 
     /// Returns all objects of the collection's resource, complete, in all namespaces.
     #[must_use]
-    pub fn widened(self) -> Self {
+    pub(crate) fn widened(self) -> Self {
         let (field_selector, label_selector) = Default::default();
         Self { field_selector, label_selector, content: ObjectContent::Complete, ..self }
     }
@@ -133,7 +133,7 @@ impl Collection {
 
     /// The `apiVersion` of the objects.
     #[must_use]
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         match self.resource.group.as_str() {
             "" => self.version.clone(),
             group => format!("{group}/{}", self.version),

@@ -21,11 +21,11 @@ static UID: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.uid"
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     /// The namespace and the name.
-    pub key: StoreKey,
+    pub(crate) key: StoreKey,
     /// The uid; empty if the object has none.
-    pub uid: Box<str>,
+    pub(crate) uid: Box<str>,
     /// The resourceVersion.
-    pub version: u64,
+    pub(crate) version: u64,
 }
 
 /// The first difference between a store and the API server.
@@ -88,7 +88,7 @@ impl Difference {
 impl Fingerprint {
     /// Reads the uid of an object whose key and version are known. An unreadable uid counts as none.
     #[must_use]
-    pub fn of(format: &ObjectFormat, object: &Object) -> Self {
+    pub(crate) fn of(format: &ObjectFormat, object: &Object) -> Self {
         let document = format.document(object.bytes.clone());
         Self { key: object.key.clone(), uid: uid(&document), version: object.version }
     }

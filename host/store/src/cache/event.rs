@@ -11,7 +11,7 @@ pub struct StoreEvent {
     /// The resourceVersion that the store has reached with this event.
     pub version: u64,
     /// The object before the event; `None` if it did not exist.
-    pub old: Option<Arc<Object>>,
+    pub(crate) old: Option<Arc<Object>>,
     /// The object after the event; `None` if it does not exist.
     pub new: Option<Arc<Object>>,
     /// Whether a list has said that the objects are the same at this version: what came and went since the version before is not

@@ -84,7 +84,7 @@ impl<E: Clone> History<E> {
 
     /// The bytes of all events that were ever appended. Readers compare it to learn how much they have not read.
     #[must_use]
-    pub fn appended(&self) -> u64 {
+    pub(crate) fn appended(&self) -> u64 {
         self.appended
     }
 

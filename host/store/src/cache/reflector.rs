@@ -40,7 +40,7 @@ pub struct ReflectorClient {
 }
 
 /// Keeps the store of one collection up to date while [`ResourceReflector::run`] runs.
-pub struct ResourceReflector {
+pub(crate) struct ResourceReflector {
     pub(super) sources: Sources,
     pub(super) collection: Collection,
     pub(super) encoding: Encoding,
@@ -72,7 +72,7 @@ enum Phase {
 impl ResourceReflector {
     /// Creates a reflector with an empty store. `client` sends with the identity that reads the collection.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         ReflectorClient { client, connectivity, delegated }: ReflectorClient,
         collection: Collection,
         timing: ReflectorTiming,
@@ -110,7 +110,7 @@ impl ResourceReflector {
 
     /// Bounds what lists take from the link to the API server. Watches are not bounded.
     #[must_use]
-    pub fn with_uplink_limit(self, uplink: Option<UplinkLimit>) -> Self {
+    pub(crate) fn with_uplink_limit(self, uplink: Option<UplinkLimit>) -> Self {
         Self { uplink, ..self }
     }
 
@@ -123,12 +123,12 @@ impl ResourceReflector {
 
     /// The store that the reflector fills.
     #[must_use]
-    pub fn store(&self) -> Arc<ResourceStore> {
+    pub(crate) fn store(&self) -> Arc<ResourceStore> {
         self.store.clone()
     }
 
     /// Runs until it is dropped. Cancel-safe: the store keeps what was written.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         self.store.end_restore();
         self.follow(Phase::List).await;
     }
@@ -137,7 +137,7 @@ impl ResourceReflector {
     ///
     /// Once `foreign` resolves, the objects are those of another cluster: the reflector lists, and replaces all of them.
     /// Cancel-safe: the store keeps what was written.
-    pub async fn run_restored(mut self, snapshot: Snapshot, foreign: impl Future<Output = ()>) {
+    pub(crate) async fn run_restored(mut self, snapshot: Snapshot, foreign: impl Future<Output = ()>) {
         self.store.restore(snapshot);
         self.store.end_restore();
         // Clients of an earlier process may be ahead of what was on disk.

@@ -125,7 +125,7 @@ impl ResourceStore {
 
     /// The bytes of all events that were ever written. Readers compare it to learn how much they have not read.
     #[must_use]
-    pub fn written_bytes(&self) -> u64 {
+    pub(crate) fn written_bytes(&self) -> u64 {
         self.history().appended()
     }
 
@@ -136,7 +136,7 @@ impl ResourceStore {
 
     /// What the API server sent for this store.
     #[must_use]
-    pub fn received(&self) -> Arc<Received> {
+    pub(crate) fn received(&self) -> Arc<Received> {
         self.received.clone()
     }
 
@@ -212,7 +212,7 @@ impl ResourceStore {
     }
 
     /// Announces that objects may come from disk, until a reflector runs.
-    pub fn begin_restore(&self) {
+    pub(crate) fn begin_restore(&self) {
         self.restoring.send_replace(true);
     }
 

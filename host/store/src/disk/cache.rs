@@ -56,7 +56,7 @@ struct PersistRequests {
 }
 
 /// Keeps a store on disk as long as the handle lives. After that the store stays there until it is evicted.
-pub struct PersistHandle {
+pub(crate) struct PersistHandle {
     cache: Arc<DiskCache>,
     id: u64,
 }
@@ -89,7 +89,11 @@ impl DiskCache {
     }
 
     /// Restores a store, after a short wait for the identity of the cluster. `None` if it is not on disk, or not usable.
-    pub async fn restore(self: &Arc<Self>, name: &StoreName, confidentiality: Confidentiality) -> Option<Snapshot> {
+    pub(crate) async fn restore(
+        self: &Arc<Self>,
+        name: &StoreName,
+        confidentiality: Confidentiality,
+    ) -> Option<Snapshot> {
         let mut cluster = self.cluster.subscribe();
         // An error means that time is up: the link drops packets, perhaps.
         let known = cluster.wait_for(|check| *check != ClusterCheck::Unknown);
@@ -106,7 +110,7 @@ impl DiskCache {
 
     /// Keeps a store on disk from now on.
     #[must_use = "dropping the handle ends it"]
-    pub fn persist(
+    pub(crate) fn persist(
         self: &Arc<Self>,
         name: StoreName,
         store: Arc<ResourceStore>,
@@ -123,7 +127,7 @@ impl DiskCache {
 
     /// What of a store in use is on disk; `None` if it was not committed yet.
     #[must_use]
-    pub fn store_status(&self, name: &StoreName) -> Option<DiskStoreStatus> {
+    pub(crate) fn store_status(&self, name: &StoreName) -> Option<DiskStoreStatus> {
         self.reading.on_disk.get(name)
     }
 

@@ -56,7 +56,7 @@ impl DiskCache {
     }
 
     /// Records that the identity of the cluster is unavailable for now. The cache is for such outages.
-    pub fn cluster_unreachable(&self) {
+    pub(crate) fn cluster_unreachable(&self) {
         self.cluster.send_if_modified(|check| {
             let first = *check == ClusterCheck::Unknown;
             if first {
@@ -67,7 +67,7 @@ impl DiskCache {
     }
 
     /// Resolves when what was restored turns out to be of another cluster.
-    pub async fn other_cluster(self: Arc<Self>) {
+    pub(crate) async fn other_cluster(self: Arc<Self>) {
         let mut cluster = self.cluster.subscribe();
         if cluster.wait_for(|check| *check == ClusterCheck::Other).await.is_err() {
             std::future::pending::<()>().await;

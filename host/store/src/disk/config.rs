@@ -68,9 +68,9 @@ pub struct DiskConfig {
     /// So many bytes of changes are committed before the interval ends.
     pub commit_bytes: u64,
     /// How often a resourceVersion that moves without a change of an object is committed.
-    pub bookmark_interval: Duration,
+    pub(crate) bookmark_interval: Duration,
     /// How long a restore waits for the identity of the cluster. An unreachable API server cannot report it.
-    pub identity_wait: Duration,
+    pub(crate) identity_wait: Duration,
     /// Whether an API server can be reached: during an outage, only what was added since gives way.
     pub connectivity: Option<Connectivity>,
     /// Where an earlier release had the cache directory. It goes after a day of being ready, with the key beside it.
@@ -229,7 +229,7 @@ fn is_file(path: &Path) -> io::Result<()> {
 
 /// The name of a store on disk: its collection, and the identity that read it. Nobody else is served from it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct StoreName {
+pub(crate) struct StoreName {
     identity: String,
     resource: String,
     group: String,
@@ -244,7 +244,7 @@ pub struct StoreName {
 impl StoreName {
     /// Names the store of a collection that this identity reads.
     #[must_use]
-    pub fn new(identity: &str, collection: &Collection) -> Self {
+    pub(crate) fn new(identity: &str, collection: &Collection) -> Self {
         Self {
             identity: identity.to_owned(),
             resource: collection.resource.resource.clone(),
@@ -259,13 +259,13 @@ impl StoreName {
 
     /// The identity that read the store.
     #[must_use]
-    pub fn identity(&self) -> &str {
+    pub(crate) fn identity(&self) -> &str {
         &self.identity
     }
 
     /// The collection.
     #[must_use]
-    pub fn collection(&self) -> Collection {
+    pub(crate) fn collection(&self) -> Collection {
         Collection {
             resource: GroupResource::new(&self.resource, &self.group),
             version: self.version.clone(),
@@ -286,7 +286,7 @@ impl std::fmt::Display for StoreName {
 
 /// Whether the objects of a store are encrypted on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Confidentiality {
+pub(crate) enum Confidentiality {
     /// Objects that every node may read. They are compressed.
     Plain,
     /// Secrets and tokens. They are encrypted, and not compressed: the size of compressed data reveals something about its

@@ -48,7 +48,7 @@ pub(super) const REASONS: [&str; 11] =
 impl DiskError {
     /// The label of metrics: one of [`REASONS`].
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Damaged(_) => "damaged",
             Self::Format(_) => "format",

@@ -40,20 +40,20 @@ impl DiskMetrics {
     }
 
     /// The number of commits.
-    #[must_use]
-    pub fn commits(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn commits(&self) -> u64 {
         self.commits.get()
     }
 
     /// The bytes written to the file.
-    #[must_use]
-    pub fn written(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn written(&self) -> u64 {
         self.written.get()
     }
 
     /// The number of errors with this reason.
-    #[must_use]
-    pub fn errors(&self, reason: &'static str) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn errors(&self, reason: &'static str) -> u64 {
         self.errors.get_or_create(&ReasonLabel { reason }).get()
     }
 

@@ -19,7 +19,7 @@ pub struct DiskStoreStatus {
     /// The bytes on disk.
     pub bytes: u64,
     /// Whether the API server refused the reader of the store.
-    pub refused: bool,
+    pub(crate) refused: bool,
     /// When the store was committed last, in seconds since 1970.
     committed: u64,
 }

@@ -31,7 +31,7 @@ pub struct UpstreamConfig {
     /// Makes the headers of a request name the current span, for traces that go on at the server.
     pub trace_context: Option<fn(&mut HeaderMap)>,
     /// The timeout of connecting to a server, including TLS.
-    pub connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
 }
 
 /// A peer that relays connections.

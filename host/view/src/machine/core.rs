@@ -13,22 +13,22 @@ pub(crate) type Objects<O> = RedBlackTreeMapSync<StoreKey, Arc<O>>;
 
 /// An event of the store, with the outcome of its object.
 #[derive(Debug)]
-pub struct Changed<O: Object> {
+pub(crate) struct Changed<O: Object> {
     /// The version that the store reached with it.
-    pub version: u64,
+    pub(crate) version: u64,
     /// The object; `None` if only the version moved.
-    pub key: Option<StoreKey>,
+    pub(crate) key: Option<StoreKey>,
     /// The object with its outcome; `None` if it was deleted.
-    pub new: Option<Arc<O>>,
+    pub(crate) new: Option<Arc<O>>,
     /// Whether a list has said that the objects are the same at this version: a new history begins.
-    pub is_list: bool,
+    pub(crate) is_list: bool,
     /// What is kept beside the event.
-    pub memo: O::Memo,
+    pub(crate) memo: O::Memo,
 }
 
 /// A part of a view's history.
 #[derive(Debug)]
-pub struct Events<O: Object> {
+pub(crate) struct Events<O: Object> {
     /// The events.
     pub(crate) events: Vec<Arc<Event<O>>>,
     /// Whether none follows so far.
@@ -37,7 +37,7 @@ pub struct Events<O: Object> {
 
 /// The state of a view.
 #[derive(Debug, Clone)]
-pub struct ViewCore<O: Object> {
+pub(crate) struct ViewCore<O: Object> {
     version: u64,
     objects: Objects<O>,
     history: History<Arc<Event<O>>>,
@@ -52,38 +52,38 @@ pub struct ViewCore<O: Object> {
 impl<O: Object> ViewCore<O> {
     /// An empty view whose history has room for so many events.
     #[must_use]
-    pub fn new(max_events: usize) -> Self {
+    pub(crate) fn new(max_events: usize) -> Self {
         let history = History::new(max_events, usize::MAX);
         Self { version: 0, objects: Objects::new_sync(), history, start: 0, first: 0, taken: 0 }
     }
 
     /// The version that the view has reached.
     #[must_use]
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
     /// The objects.
     #[must_use]
-    pub fn objects(&self) -> &Objects<O> {
+    pub(crate) fn objects(&self) -> &Objects<O> {
         &self.objects
     }
 
     /// The number of the newest change that the view has taken. Changes are counted.
     #[must_use]
-    pub fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
     /// The events, for their size and their positions.
     #[must_use]
-    pub fn history(&self) -> &History<Arc<Event<O>>> {
+    pub(crate) fn history(&self) -> &History<Arc<Event<O>>> {
         &self.history
     }
 
     /// The version from which a watch can continue with the history alone.
     #[must_use]
-    pub fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
@@ -96,7 +96,7 @@ impl<O: Object> ViewCore<O> {
     ///
     /// # Errors
     /// [`HistoryGap`] if some of them were evicted.
-    pub fn events_from(&self, position: u64, limit: usize) -> Result<Events<O>, HistoryGap> {
+    pub(crate) fn events_from(&self, position: u64, limit: usize) -> Result<Events<O>, HistoryGap> {
         let events = self.history.from(position, limit)?;
         let is_end = position + events.len() as u64 == self.history.end();
         Ok(Events { events, is_end })
@@ -109,7 +109,7 @@ impl<O: Object> ViewCore<O> {
     }
 
     /// Takes events of the store.
-    pub fn apply(&mut self, changes: impl IntoIterator<Item = Changed<O>>) {
+    pub(crate) fn apply(&mut self, changes: impl IntoIterator<Item = Changed<O>>) {
         for Changed { version, key, new, is_list, memo } in changes {
             let old = key.as_ref().and_then(|key| self.objects.get(key).cloned());
             let key = key.filter(|_| old.is_some() || new.is_some());
@@ -121,7 +121,7 @@ impl<O: Object> ViewCore<O> {
     }
 
     /// Takes a change: the outcomes that differ are published at one position. Without one only the number is noted.
-    pub fn take(&mut self, outcomes: impl IntoIterator<Item = (StoreKey, Arc<O>, O::Memo)>) {
+    pub(crate) fn take(&mut self, outcomes: impl IntoIterator<Item = (StoreKey, Arc<O>, O::Memo)>) {
         self.taken += 1;
         for (key, new, memo) in outcomes {
             let Some(old) = self.objects.get(&key).cloned() else { continue };
@@ -135,7 +135,7 @@ impl<O: Object> ViewCore<O> {
 
     /// Takes the objects of a list: a new history begins. Open watches get what differs, deletions first, with the version of
     /// before: a client that is cut off between two of them continues there. The same version again is what the view has.
-    pub fn jump(&mut self, version: u64, objects: Objects<O>, memo: impl Fn() -> O::Memo) {
+    pub(crate) fn jump(&mut self, version: u64, objects: Objects<O>, memo: impl Fn() -> O::Memo) {
         if version == self.version && self.taken > 0 {
             return;
         }
@@ -160,7 +160,7 @@ impl<O: Object> ViewCore<O> {
     }
 
     /// Restarts with other objects, whose difference from the former ones is unknown: a change. Open watches end.
-    pub fn reset(&mut self, version: u64, objects: Objects<O>) {
+    pub(crate) fn reset(&mut self, version: u64, objects: Objects<O>) {
         self.history.clear();
         (self.version, self.objects) = (version, objects);
         (self.start, self.first) = (version, self.history.end());
@@ -168,7 +168,7 @@ impl<O: Object> ViewCore<O> {
     }
 
     /// Sets the most bytes that the history keeps alive, and evicts the oldest events beyond.
-    pub fn limit(&mut self, bytes: usize) {
+    pub(crate) fn limit(&mut self, bytes: usize) {
         self.history.set_max_bytes(bytes);
         let evicted = self.history.evict();
         self.forget(&evicted);

@@ -30,7 +30,7 @@ pub trait Object: Debug {
 }
 
 /// What a watch selects of a view.
-pub trait Selector<O: Object> {
+pub(crate) trait Selector<O: Object> {
     /// Whether an object is selected, shown or not.
     fn matches(&self, object: &O) -> bool;
 
@@ -43,7 +43,7 @@ pub trait Selector<O: Object> {
 
 /// Why a view changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// An event of the API server.
     Upstream,
     /// The outcome is another one at the same version.
@@ -59,23 +59,23 @@ pub enum Cause {
 #[derive(Debug)]
 pub struct Event<O: Object> {
     /// The version that the view has reached with this event.
-    pub version: u64,
+    pub(crate) version: u64,
     /// Why.
-    pub cause: Cause,
+    pub(crate) cause: Cause,
     /// The key of the object; `None` if only the version moved.
-    pub key: Option<StoreKey>,
+    pub(crate) key: Option<StoreKey>,
     /// The object before; `None` if it did not exist.
     pub old: Option<Arc<O>>,
     /// The object after; `None` if it does not exist.
-    pub new: Option<Arc<O>>,
+    pub(crate) new: Option<Arc<O>>,
     /// What is kept for the watches that send it.
-    pub memo: O::Memo,
+    pub(crate) memo: O::Memo,
 }
 
 impl<O: Object> Event<O> {
     /// Whether the object has another outcome at the resourceVersion that clients hold.
     #[must_use]
-    pub fn keeps_version(&self) -> bool {
+    pub(crate) fn keeps_version(&self) -> bool {
         let version = |object: &Option<Arc<O>>| object.as_ref().map(|object| object.version());
         self.cause == Cause::Change && version(&self.old) == version(&self.new)
     }

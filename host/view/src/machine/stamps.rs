@@ -3,7 +3,7 @@
 /// The stamp of a view's changes: the version of a consistent read that began after the view had taken them. One answer counts
 /// for all changes before it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Stamps {
+pub(crate) struct Stamps {
     /// The newest change that is answered, and the version.
     answered: u64,
     version: u64,
@@ -11,14 +11,14 @@ pub struct Stamps {
 
 impl Stamps {
     /// Notes the version of a read that began after this change was taken. A restored older one counts as a lower bound.
-    pub fn answer(&mut self, change: u64, version: u64) {
+    pub(crate) fn answer(&mut self, change: u64, version: u64) {
         self.answered = self.answered.max(change);
         self.version = self.version.max(version);
     }
 
     /// The stamp of a change; without end until it is answered.
     #[must_use]
-    pub fn of(&self, change: u64) -> u64 {
+    pub(crate) fn of(&self, change: u64) -> u64 {
         if change <= self.answered { self.version } else { u64::MAX }
     }
 }

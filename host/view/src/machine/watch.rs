@@ -83,7 +83,7 @@ pub struct CatchUp {
 impl<O: Object> ViewWatch<O> {
     /// Begins with all objects.
     #[must_use]
-    pub fn all(core: &ViewCore<O>) -> Self {
+    pub(crate) fn all(core: &ViewCore<O>) -> Self {
         let objects = InVersionOrder::new(core.objects().clone(), 0);
         let (version, position) = (core.version(), core.history().end());
         Self::in_phase(Phase::All { objects, version, position }, 0)
@@ -91,12 +91,12 @@ impl<O: Object> ViewWatch<O> {
 
     /// Begins with the next event.
     #[must_use]
-    pub fn now(core: &ViewCore<O>) -> Self {
+    pub(crate) fn now(core: &ViewCore<O>) -> Self {
         Self::in_phase(Phase::Events { position: core.history().end() }, core.version())
     }
 
     /// Continues from a version. `last` is the version up to which clients may hold something else than the view has shown.
-    pub fn after(core: &ViewCore<O>, version: u64, last: u64, selector: &impl Selector<O>) -> Begin<O> {
+    pub(crate) fn after(core: &ViewCore<O>, version: u64, last: u64, selector: &impl Selector<O>) -> Begin<O> {
         if version > core.version() {
             return Begin::Ahead;
         }
@@ -142,17 +142,11 @@ impl<O: Object> ViewWatch<O> {
         matches!(self.phase, Phase::CatchUp(_))
     }
 
-    /// The newest version that the stream has sent.
-    #[must_use]
-    pub fn sent(&self) -> u64 {
-        self.sent
-    }
-
     /// The client has got the events of the API server up to where the history began.
     ///
     /// # Errors
     /// The watch ends, or the client lists again.
-    pub fn caught_up(
+    pub(crate) fn caught_up(
         &mut self,
         core: &ViewCore<O>,
         last: u64,
@@ -182,7 +176,7 @@ impl<O: Object> ViewWatch<O> {
 
     /// The version of a BOOKMARK that a client can have now; `None` while it lacks something.
     #[must_use]
-    pub fn bookmark(&self, core: &ViewCore<O>) -> Option<u64> {
+    pub(crate) fn bookmark(&self, core: &ViewCore<O>) -> Option<u64> {
         match self.phase {
             Phase::Events { position } if position == core.history().end() => Some(self.sent.max(core.version())),
             _ => None,
@@ -194,7 +188,7 @@ impl<O: Object> ViewWatch<O> {
     ///
     /// # Errors
     /// [`HistoryGap`] if the history has moved on: the client is too slow.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         events: impl FnOnce(u64, usize) -> Result<(Events<O>, u64), HistoryGap>,
         limit: usize,

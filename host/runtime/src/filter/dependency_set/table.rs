@@ -127,6 +127,7 @@ impl Table {
         Some(chunk)
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

@@ -32,8 +32,8 @@ impl CheckMetrics {
     }
 
     /// The comparisons of a resource with this result.
-    #[must_use]
-    pub fn checks(&self, resource: &GroupResource, result: &'static str) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn checks(&self, resource: &GroupResource, result: &'static str) -> u64 {
         self.checks.get_or_create(&ResultLabels { resource: resource.to_string(), result }).get()
     }
 
