@@ -1,5 +1,5 @@
 //! The structure that `host/README.md` promises: no cycle between crates, none between the top-level modules of a crate,
-//! and no file of `host/` over 400 lines.
+//! faces of crates that a reader can list, and no file of `host/` over 600 lines.
 //!
 //! The dependencies of modules are read from the sources: every path that begins with `crate`, or that reaches the
 //! crate root by `super`. Names that the root re-exports count as dependencies on the defining module. Tests do not
@@ -114,6 +114,59 @@ fn top_level_modules_have_no_cycles() {
         }
     }
     assert!(failures.is_empty(), "top-level modules depend on each other in a circle:\n{}", failures.join("\n"));
+}
+
+/// How many names each crate offers to others, at most: a reader can list them. What only the crate itself uses is not public.
+/// A name more is a decision: it raises the number here.
+const FACES: &[(&str, usize)] = &[
+    ("access", 14),
+    ("document", 43),
+    ("front", 21),
+    ("kube", 44),
+    ("kubeconfig", 7),
+    ("process", 26),
+    ("registry", 24),
+    ("runtime", 53),
+    ("spec", 29),
+    ("store", 63),
+    ("upstream", 48),
+    ("view", 32),
+    ("wire", 28),
+];
+
+#[test]
+fn the_face_of_each_crate_can_be_listed() {
+    let (mut wrong, mut found) = (Vec::new(), Vec::new());
+    for manifest in source::manifests(&root().join("host")) {
+        let folder = manifest.parent().expect("it is in a folder");
+        // The daemon is used by its tests only.
+        if folder == root().join("host") {
+            continue;
+        }
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("it is UTF-8").to_owned();
+        let face = source::face(&folder.join("src/lib.rs"), &folder.join("src"));
+        match FACES.iter().find(|(known, _)| *known == name) {
+            Some((_, most)) if *most == face.len() && !face.iter().any(|name| name.ends_with('*')) => {}
+            most => wrong.push(format!("{name}: {} names instead of {most:?}: {face:?}", face.len())),
+        }
+        found.push(name);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(FACES.iter().all(|(known, _)| found.iter().any(|name| name == known)), "FACES: {found:?}");
+}
+
+#[test]
+fn a_face_is_what_other_crates_can_name() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("the file is written");
+    write(
+        "lib.rs",
+        "pub mod a; mod b; #[cfg(feature = \"q\")] pub mod q; pub use b::{C, d as D}; pub(crate) use b::E; #[cfg(test)] pub use b::F;\n\
+         pub struct G { pub h: u8 } impl G { pub const fn i() {} } pub const fn j() {} pub const K: u8 = 0; fn l() {}",
+    );
+    write("a.rs", "pub async fn m() {} pub(super) fn n() {} #[derive(Debug)] pub enum O { P }");
+    let face = source::face(&folder.path().join("lib.rs"), folder.path());
+    assert_eq!(Vec::from_iter(face), ["C", "D", "G", "K", "a::O", "a::m", "j"]);
 }
 
 #[test]

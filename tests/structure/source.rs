@@ -1,6 +1,6 @@
 //! Reads the dependencies of a crate from its sources, without a compiler.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::graph::Graph;
@@ -135,6 +135,49 @@ fn exports(lib: &[String], sources: &BTreeMap<Vec<String>, Vec<String>>) -> BTre
         }
     }
     exports
+}
+
+/// The names that a crate or a module offers to other crates, with the public modules they are in: `disk::DiskCache`. `file` has the
+/// code of the module, `folder` its submodules. What a feature adds does not count.
+pub(crate) fn face(file: &Path, folder: &Path) -> BTreeSet<String> {
+    let code = tokens(&std::fs::read_to_string(file).expect("a source is read"));
+    let (mut names, mut at, mut is_optional) = (BTreeSet::new(), 0, false);
+    while let Some(token) = code.get(at) {
+        if token == "#" {
+            let end = closing(&code, at + 1);
+            let has = |name: &str| code[at..end].iter().any(|token| token == name);
+            is_optional |= has("cfg") && (has("feature") || has("test")) && !has("not");
+            at = end;
+            continue;
+        }
+        if matches!(token.as_str(), "{" | "(" | "[") {
+            at = closing(&code, at);
+            continue;
+        }
+        at += 1;
+        let is_left_out = std::mem::take(&mut is_optional);
+        if token != "pub" || is_left_out || code.get(at).is_some_and(|next| next == "(") {
+            continue;
+        }
+        // `pub const fn`, `pub async fn` and the like: the last of these words is followed by the name.
+        let words = ["async", "const", "enum", "fn", "mod", "static", "struct", "trait", "type", "union", "unsafe"];
+        while code.get(at).zip(code.get(at + 1)).is_some_and(|(_, next)| words.contains(&next.as_str())) {
+            at += 1;
+        }
+        let (Some(kind), Some(name)) = (code.get(at), code.get(at + 1)) else { continue };
+        if kind == "use" {
+            let (mut from, mut found) = (at + 1, Vec::new());
+            leaves(&code, &mut from, &mut Vec::new(), &mut found);
+            names.extend(found.into_iter().filter_map(|leaf| leaf.into_iter().next_back()));
+            at = from;
+        } else if kind == "mod" {
+            let inner = face(&folder.join(name).with_extension("rs"), &folder.join(name));
+            names.extend(inner.into_iter().map(|inner| format!("{name}::{inner}")));
+        } else {
+            names.insert(name.clone());
+        }
+    }
+    names
 }
 
 /// The full paths of `pub use` and `pub(crate) use`. The last part is the exported name.

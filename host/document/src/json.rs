@@ -3,13 +3,17 @@
 pub(crate) mod check;
 pub(crate) mod edit;
 mod equal;
-pub mod frame;
+mod frame;
 mod list;
 pub(crate) mod marked;
 pub(crate) mod members;
 mod object;
 pub(crate) mod read;
+#[cfg(feature = "scan")]
 pub mod scan;
+#[cfg(not(feature = "scan"))]
+#[allow(unreachable_pub, reason = "the feature `scan` exports it, for the fuzzer")]
+pub(crate) mod scan;
 mod spans;
 mod splice;
 pub(crate) mod string;
@@ -17,12 +21,9 @@ mod table;
 pub(crate) mod token;
 pub(crate) mod walk;
 
-pub use crate::{
-    list::{Batch, ItemOutcome, ListMeta, Piece},
-    split::SplitError,
-};
 pub(crate) use equal::equal;
-pub use frame::{EventType, Frame, FrameSplitter, event, with_type_meta};
+pub(crate) use frame::with_type_meta;
+pub use frame::{EventType, Frame, FrameSplitter, event};
 pub use list::{Joiner, ListSplitter};
 pub(crate) use object::Object;
 pub(crate) use string::write_string;

@@ -28,6 +28,10 @@
 //! Protobuf ([`protobuf`]): objects are read and edited through a schema of field numbers, with the names and types of
 //! JSON. A filter cannot distinguish the two encodings.
 
+#[cfg(test)]
+// The fuzz target of the scanner names the crate as others do.
+extern crate self as weir_document;
+
 mod cached;
 mod column;
 mod document;
@@ -35,6 +39,7 @@ mod error;
 mod escape;
 pub mod json;
 pub mod list;
+#[cfg_attr(not(feature = "scan"), allow(unreachable_pub, reason = "the feature `scan` exports it, for the fuzzer"))]
 mod marks;
 mod path;
 mod protect;

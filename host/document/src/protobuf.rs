@@ -5,7 +5,7 @@ pub(crate) mod decode;
 pub(crate) mod edit;
 mod encode;
 mod envelope;
-pub mod frame;
+mod frame;
 mod list;
 mod list_writer;
 mod object;

@@ -317,7 +317,7 @@ fn protobuf_items(body: &Bytes) -> Vec<Bytes> {
     splitter.finish();
     let mut items = Vec::new();
     while let Some(piece) = splitter.next().unwrap() {
-        if let weir_document::json::Piece::Batch(batch) = piece {
+        if let weir_document::list::Piece::Batch(batch) = piece {
             items.extend((0..batch.items.len()).map(|index| batch.item(index).unwrap()));
         }
     }

@@ -16,7 +16,9 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
 use weir_document::Document;
-use weir_document::json::{self, Joiner, ListSplitter, Piece};
+use weir_document::SplitError;
+use weir_document::json::{Joiner, ListSplitter};
+use weir_document::list::{ItemOutcome, Piece};
 
 use super::forward;
 use super::get::LIMIT;
@@ -254,7 +256,7 @@ impl WriteRequest {
 
     /// Filters the response to the deletion of a collection.
     async fn filter_list(&self, bytes: Bytes) -> Result<(Bytes, Option<Failure>), Unfilterable> {
-        let unfilterable = |error: json::SplitError| Unfilterable(error.to_string());
+        let unfilterable = |error: SplitError| Unfilterable(error.to_string());
         let mut splitter = ListSplitter::with_limit(LIMIT);
         splitter.push(bytes);
         splitter.finish();
@@ -277,7 +279,7 @@ impl WriteRequest {
                 let document = item_type.apply(document).map_err(|error| Unfilterable(error.to_string()))?;
                 let written = self.chain.show_written(document).await;
                 failure = failure.or(written.failure);
-                outcomes.push(written.edited.map_or(json::ItemOutcome::Keep, json::ItemOutcome::Edit));
+                outcomes.push(written.edited.map_or(ItemOutcome::Keep, ItemOutcome::Edit));
             }
             chunks.extend(joiner.push(&batch, outcomes).map_err(unfilterable)?);
         }

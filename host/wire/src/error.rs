@@ -1,6 +1,6 @@
 //! The errors of codecs.
 
-use weir_document::json::SplitError;
+use weir_document::SplitError;
 use weir_runtime::Failure;
 
 /// The bytes do not conform to their encoding or content type. Not retryable with the same bytes.

@@ -6,7 +6,9 @@
 //! the list.
 
 use bytes::Bytes;
-use weir_document::json::{self, Batch, ListMeta, Piece, SplitError};
+use weir_document::SplitError;
+use weir_document::json;
+use weir_document::list::{Batch, ItemOutcome, ListMeta, Piece};
 use weir_document::{Document, TypeMeta, protobuf};
 use weir_kube::{Encoding, MetaVersion, Transform};
 use weir_runtime::Outcome;
@@ -187,15 +189,15 @@ impl ListEncoder {
         let mut written = Vec::with_capacity(outcomes.len());
         for (index, outcome) in outcomes.into_iter().enumerate() {
             written.push(match (outcome, self.metadata) {
-                (Outcome::Unchanged, None) => json::ItemOutcome::Keep,
+                (Outcome::Unchanged, None) => ItemOutcome::Keep,
                 (Outcome::Unchanged, Some(version)) => {
-                    json::ItemOutcome::Edit(items.document(index)?.only_metadata(&partial(version))?)
+                    ItemOutcome::Edit(items.document(index)?.only_metadata(&partial(version))?)
                 }
-                (Outcome::Edited(bytes), None) => json::ItemOutcome::Edit(bytes),
+                (Outcome::Edited(bytes), None) => ItemOutcome::Edit(bytes),
                 (Outcome::Edited(bytes), Some(version)) => {
-                    json::ItemOutcome::Edit(items.edited(bytes)?.only_metadata(&partial(version))?)
+                    ItemOutcome::Edit(items.edited(bytes)?.only_metadata(&partial(version))?)
                 }
-                (Outcome::Hidden, _) => json::ItemOutcome::Drop,
+                (Outcome::Hidden, _) => ItemOutcome::Drop,
                 (Outcome::Failed(failure), _) => return Err(EncodeError::Filter(failure)),
             });
         }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use weir_document::{Document, TypeMeta, json::ListMeta, protobuf};
+use weir_document::{Document, TypeMeta, list::ListMeta, protobuf};
 use weir_kube::{MetaVersion, ResourceRequest};
 
 use super::CodecError;

@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use weir_document::Document;
-use weir_document::json::{self, Batch, Joiner, ListMeta, ListSplitter, Piece};
+use weir_document::json::{Joiner, ListSplitter};
+use weir_document::list::{Batch, ItemOutcome, ListMeta, Piece};
 use weir_kube::{IncludeObject, MetaVersion};
 use weir_runtime::Outcome;
 
@@ -107,14 +108,14 @@ impl TableListCodec {
                 Outcome::Unchanged => {
                     let row = row(&document, &object, self.version, self.include)?;
                     self.objects.push(object.bytes().clone());
-                    json::ItemOutcome::Edit(row)
+                    ItemOutcome::Edit(row)
                 }
                 Outcome::Edited(bytes) => {
                     self.objects.push(bytes);
                     self.edited = true;
-                    json::ItemOutcome::Drop
+                    ItemOutcome::Drop
                 }
-                Outcome::Hidden => json::ItemOutcome::Drop,
+                Outcome::Hidden => ItemOutcome::Drop,
                 Outcome::Failed(failure) => return Err(EncodeError::Filter(failure)),
             });
         }

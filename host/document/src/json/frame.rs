@@ -299,7 +299,7 @@ pub fn event(event: EventType, object: &[u8]) -> Bytes {
 
 /// Inserts apiVersion and kind at the front of the object if they are missing or null, because watch events need them.
 /// Returns an object with both unchanged.
-pub fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Error> {
+pub(crate) fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Bytes, Error> {
     let object = Object::new(object.clone());
     let bytes = object.bytes();
     let index = object.index()?;

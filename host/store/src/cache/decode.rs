@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_document::Document;
-use weir_document::json::{self, EventType, ListMeta, Piece, SplitError};
+use weir_document::SplitError;
+use weir_document::json::{self, EventType};
+use weir_document::list::{ListMeta, Piece};
 use weir_document::protobuf::{self, Envelope};
 use weir_kube::Encoding;
 

@@ -1,4 +1,4 @@
 //! The fuzz target `scan`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::bodies::scan(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::scan::scan(data));

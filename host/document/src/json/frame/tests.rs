@@ -1,7 +1,7 @@
 //! The rules of watch frames.
 
 use super::{EventType, Frame, FrameSplitter, event, with_type_meta};
-use crate::{TypeMeta, json::SplitError};
+use crate::{SplitError, TypeMeta};
 use bytes::Bytes;
 
 fn frames(body: &[u8], chunk: usize, limit: usize) -> Result<Vec<Frame>, SplitError> {

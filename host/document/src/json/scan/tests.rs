@@ -4,6 +4,10 @@
 use super::{BLOCK, Brackets, Classify, Marks, Masks, Portable, Reached, Skip, nested_end_with, string_end_with};
 use proptest::prelude::*;
 
+#[path = "../../../../../tests/fuzz/src/scan.rs"]
+#[allow(unreachable_pub, reason = "written as a module of a library")]
+mod fuzz_target;
+
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2 as Vector;
 #[cfg(target_arch = "aarch64")]
@@ -336,5 +340,17 @@ proptest! {
     fn chunks_change_nothing(bytes in soup(), mut cuts in prop::collection::vec(0..LONG, 0..LONG / 15)) {
         cuts.sort_unstable();
         prop_assert_eq!(kept(&bytes, &cuts).map_err(drop), whole(&bytes));
+    }
+}
+
+/// Replays the corpus of the fuzz target, so that bugs found by fuzzing stay fixed.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of bytes take minutes")]
+fn every_input_of_the_corpus_keeps_the_rules() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus/scan");
+    let inputs: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| std::fs::read(entry.unwrap().path())).collect();
+    assert!(inputs.len() > 50, "{} inputs", inputs.len());
+    for input in inputs {
+        fuzz_target::scan(&input.unwrap());
     }
 }
