@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check schedules guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon neon-parts templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check schedules guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -60,9 +60,13 @@ FOR_AARCH64 = sh deploy/release/aarch64.sh $(CROSS)
 $(CROSS)/bin/cc:
 	sh deploy/release/cross.sh $(abspath $(CROSS))
 
-neon: $(CROSS)/bin/cc ## the tests of the NEON scanner, on qemu
+NEON = $(FOR_AARCH64) cargo test --release --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir-document --lib
+neon-parts: $(CROSS)/bin/cc
 	@rustup target list --installed | grep -qx $(AARCH64) || rustup target add $(AARCH64)
-	$(FOR_AARCH64) cargo test --release --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir-document --lib json::scan
+	$(NEON) --no-run
+
+neon: neon-parts ## the tests of the NEON scanner, on qemu
+	$(NEON) json::scan
 
 dist-aarch64: neon
 	$(FOR_AARCH64) cargo build --profile shipped --locked --target $(AARCH64) --target-dir $(TARGET)/dist/target -p weir --bin weir
