@@ -124,7 +124,7 @@ const FACES: &[(&str, usize)] = &[
     ("front", 21),
     ("kube", 44),
     ("kubeconfig", 7),
-    ("process", 26),
+    ("process", 31),
     ("registry", 24),
     ("runtime", 53),
     ("spec", 29),
