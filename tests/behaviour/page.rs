@@ -299,8 +299,9 @@ fn documented_notices() -> Vec<Value> {
     let notices = rows.flat_map(|row| {
         let (name, text) = row.trim_start_matches("| ").split_once(" | ").unwrap();
         let texts = text.rsplit_once(" | ").unwrap().0.split("`; `").map(|text| text.trim_matches('`'));
-        let is_remark = remarks.contains(name);
-        let name = name.trim_matches('`');
+        // The anchor of the row follows.
+        let name = name.split('`').nth(1).unwrap();
+        let is_remark = remarks.contains(&format!("`{name}`"));
         texts.map(move |text| json!({"name": name, "text": text.replace('…', NAME), "isRemark": is_remark}))
     });
     let mut notices: Vec<_> = notices.collect();
@@ -328,8 +329,8 @@ async fn every_notice_is_readable_on_all_screens() {
         browser
             .value("update().then(() => { clearTimeout(timer); return fetch('status'); }).then((answer) => answer.json()).then((status) => { window.status_ = status; })")
             .await;
-        let show = async |browser: &mut Browser, verdict: &str, reason: Value, shown: &[Value], image: &str| {
-            let members = json!({"verdict": verdict, "ready": reason.is_null(), "notReady": reason, "notices": shown});
+        let show = async |browser: &mut Browser, health: &str, reason: Value, shown: &[Value], image: &str| {
+            let members = json!({"health": health, "ready": reason.is_null(), "notReady": reason, "notices": shown});
             browser.value(&format!("show({{...window.status_, ...{members}}})")).await;
             browser.screenshot(&folder.join(format!("{image}-{width}-{colours}.png"))).await;
             fits(browser, &format!("{image}, {width}")).await;

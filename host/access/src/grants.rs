@@ -93,6 +93,9 @@ impl Grants {
         if known.as_ref().is_some_and(lasts) {
             return;
         }
+        if let Some(disk) = &self.disk {
+            disk.make_room().await;
+        }
         // A denial only takes away.
         if known.is_none() && bytes != DENIED && !self.may_add(owner, name, expires) {
             return;

@@ -13,7 +13,7 @@ use weir_kube::LookupSpec;
 use weir_process::one_line;
 use weir_runtime::{Filter, SetAsideObject};
 use weir_spec::Mode;
-use weir_store::{ReflectorStatus, Reflectors, StoreReader};
+use weir_store::{ReflectorError, ReflectorStatus, Reflectors, StoreReader};
 use weir_view::CacheStatus;
 
 use super::Caches;
@@ -253,13 +253,19 @@ fn lookups(reflectors: &[ReflectorStatus], notices: &Notices) -> Option<Notice> 
 /// Why a watch cache fails that clients read, with its resource.
 fn cache_failure(cache: &CacheStatus) -> Option<(String, String)> {
     let error = cache.store.error.as_ref().filter(|_| !cache.views.is_empty())?;
-    let is_of_node = match cache.reader {
-        StoreReader::Daemon => true,
-        // What one user may not read, the API server refuses to that user, who gets its answer.
-        StoreReader::Node | StoreReader::User(_) => !error.is_refusal(),
-        StoreReader::Client(_) | StoreReader::Private(_) => false,
-    };
-    is_of_node.then(|| (cache.collection.resource.to_string(), error.to_string()))
+    is_of_node(&cache.reader, error).then(|| (cache.collection.resource.to_string(), error.to_string()))
+}
+
+/// Whether an error of a watch cache is a fault of the node: no client brings it about by what it asks for, its permissions or its
+/// share, and a resource that the API server does not serve has no objects.
+fn is_of_node(reader: &StoreReader, error: &ReflectorError) -> bool {
+    match error {
+        ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. } => *reader == StoreReader::Daemon,
+        ReflectorError::Unavailable { .. } | ReflectorError::InvalidResponse { .. } => {
+            matches!(reader, StoreReader::Daemon | StoreReader::Node | StoreReader::User(_))
+        }
+        _ => false,
+    }
 }
 
 /// The watch caches by their resource, each with its error.

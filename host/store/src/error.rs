@@ -84,7 +84,7 @@ pub enum ReflectorError {
 impl ReflectorError {
     /// Whether the API server does not let whose credential it is read: 401 or 403.
     #[must_use]
-    pub fn is_refusal(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Forbidden { .. } | Self::Unauthorized { .. })
     }
 

@@ -1,7 +1,7 @@
 //! Which ways to the API servers work, and what is published of that.
 //!
 //! A way is direct, or a tunnel through a peer. Tunnels come last, and count only while no direct way is up. One change at a time
-//! is made and published, so that of two the later one counts both. Who reads takes no lock.
+//! is made and published, so that of two the later one counts both. Readers of conditions take no lock.
 
 use std::ops::Deref;
 use std::time::SystemTime;

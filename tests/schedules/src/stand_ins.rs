@@ -196,6 +196,8 @@ pub(crate) mod disk {
             false
         }
 
+        pub(crate) async fn make_room(&self) {}
+
         pub(crate) fn remove_later(&self, name: &str) {
             self.0.lock().unwrap().remove(name);
         }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use weir_access::Outage;
+use weir_kube::GroupResource;
 use weir_spec::FilterName;
 use weir_store::disk::sample_conditions;
-use weir_store::{ResourceStores, ResourceStoresConfig};
+use weir_store::{ImpersonatedUser, ResourceStores, ResourceStoresConfig};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig, clock};
 
 use super::super::notices::{self, HttpsPort, tests::assert_documented};
@@ -156,4 +157,37 @@ fn the_reason_of_a_daemon_without_filters_has_the_errors_of_lookups() {
     let missing = Missing::Filters(vec!["a".to_owned()]);
     let not_ready = NotReady { missing, errors: vec!["x".into(), "y".into()] };
     assert_eq!(not_ready.to_string(), "filters are loading: a; x; y");
+}
+
+#[test]
+fn what_a_client_brings_about_is_no_fault_of_a_watch_cache() {
+    let resource = || GroupResource::new("services", "");
+    let (message, reason) = (String::new, String::new);
+    let refused = [
+        ReflectorError::Forbidden { resource: resource(), message: message() },
+        ReflectorError::Unauthorized { resource: resource(), message: message() },
+    ];
+    let failed = [
+        ReflectorError::Unavailable { resource: resource(), reason: reason() },
+        ReflectorError::InvalidResponse { resource: resource(), reason: reason() },
+    ];
+    let asked = [
+        ReflectorError::Rejected { resource: resource(), code: 400, message: message() },
+        ReflectorError::NoRoom { resource: resource() },
+        ReflectorError::TooLarge { resource: resource(), limit: 1 },
+        ReflectorError::NotServed { resource: resource() },
+    ];
+    let user = ImpersonatedUser { user: "jane".to_owned(), groups: Vec::new() };
+    let client = StoreReader::Client("hash".into());
+    for (reader, of_refused, of_failed) in [
+        (StoreReader::Daemon, true, true),
+        (StoreReader::Node, false, true),
+        (StoreReader::User(Arc::new(user)), false, true),
+        (StoreReader::Private(Arc::new(client.clone())), false, false),
+        (client, false, false),
+    ] {
+        let faults = |errors: &[ReflectorError]| errors.iter().all(|error| is_of_node(&reader, error));
+        assert_eq!((faults(&refused), faults(&failed)), (of_refused, of_failed), "{reader:?}");
+        assert!(!asked.iter().any(|error| is_of_node(&reader, error)), "{reader:?}");
+    }
 }

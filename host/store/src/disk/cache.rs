@@ -286,6 +286,14 @@ impl DiskCache {
     }
 
     /// Lets a commit go first, as too much waits for one. A disk that hangs stops nobody.
+    /// Lets the disk catch up if so much waits that what comes next may not fit.
+    pub async fn make_room(self: &Arc<Self>) {
+        let is_half_full = lock(&self.reading.waiting).is_half_full();
+        if is_half_full {
+            self.relieve().await;
+        }
+    }
+
     async fn relieve(self: &Arc<Self>) {
         let _ = tokio::time::timeout(READ_ONLINE, self.commit(false)).await;
     }
