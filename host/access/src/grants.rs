@@ -93,20 +93,19 @@ impl Grants {
         if known.as_ref().is_some_and(lasts) {
             return;
         }
-        if let Some(disk) = &self.disk {
-            disk.make_room().await;
-        }
         // A denial only takes away.
         if known.is_none() && bytes != DENIED && !self.may_add(owner, name, expires) {
             return;
         }
+        let mut waits = false;
         self.change(name, async |_| {
             if let Some(disk) = &self.disk {
-                disk.put_later(&on_disk(owner, name), CachedValue { bytes: bytes.to_vec(), expires }, false);
+                waits = disk.put_later(&on_disk(owner, name), CachedValue { bytes: bytes.to_vec(), expires }, false);
             }
             Op::Put(Row { bytes: bytes.clone(), expires })
         })
         .await;
+        self.relieve(waits).await;
     }
 
     /// How often all was forgotten. Earlier questions are of another cluster, whenever they are answered.
@@ -123,14 +122,22 @@ impl Grants {
 
     /// Removes a row.
     pub(super) async fn remove(&self, name: &str) {
+        let mut waits = false;
         self.change(name, async |_| {
             if let Some(disk) = &self.disk {
-                disk.remove_later(name);
-                disk.remove_later(&on_disk(&Owner::Node, name));
+                waits = disk.remove_later(name) | disk.remove_later(&on_disk(&Owner::Node, name));
             }
             Op::Remove
         })
         .await;
+        self.relieve(waits).await;
+    }
+
+    /// Waits for the disk, if so much `waits` for it. No row is locked meanwhile.
+    async fn relieve(&self, waits: bool) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| waits) {
+            disk.relieve().await;
+        }
     }
 
     /// Counts a row that an owner adds. False: it has its share. Whose credential it is counts for more than what it may read.

@@ -196,10 +196,11 @@ pub(crate) mod disk {
             false
         }
 
-        pub(crate) async fn make_room(&self) {}
+        pub(crate) async fn relieve(&self) {}
 
-        pub(crate) fn remove_later(&self, name: &str) {
+        pub(crate) fn remove_later(&self, name: &str) -> bool {
             self.0.lock().unwrap().remove(name);
+            false
         }
 
         pub(crate) async fn get_even_expired(&self, name: &str) -> Option<CachedValue> {

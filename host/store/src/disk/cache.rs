@@ -197,14 +197,14 @@ impl DiskCache {
 
     /// Removes a value. The removal of what is not there costs nothing.
     pub async fn remove(self: &Arc<Self>, name: &str) {
-        if self.set(name, None) {
+        if self.remove_later(name) {
             self.relieve().await;
         }
     }
 
-    /// Removes a value, in the order of the calls, without waiting.
-    pub fn remove_later(&self, name: &str) {
-        self.set(name, None);
+    /// Removes a value as [`Self::remove`] does, and returns what [`Self::put_later`] returns.
+    pub fn remove_later(&self, name: &str) -> bool {
+        self.set(name, None)
     }
 
     /// A value that has not expired.
@@ -286,15 +286,8 @@ impl DiskCache {
     }
 
     /// Lets a commit go first, as too much waits for one. A disk that hangs stops nobody.
-    /// Lets the disk catch up if so much waits that what comes next may not fit.
-    pub async fn make_room(self: &Arc<Self>) {
-        let is_half_full = lock(&self.reading.waiting).is_half_full();
-        if is_half_full {
-            self.relieve().await;
-        }
-    }
-
-    async fn relieve(self: &Arc<Self>) {
+    /// Waits for a commit, but not long: so much waits that what comes next may not fit.
+    pub async fn relieve(self: &Arc<Self>) {
         let _ = tokio::time::timeout(READ_ONLINE, self.commit(false)).await;
     }
 
