@@ -8,7 +8,8 @@ mod relay;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use weir_front::Subject;
+use weir_access::AccessError;
+use weir_front::Peer;
 use weir_kube::node_of_user;
 use weir_store::UplinkLimit;
 
@@ -18,6 +19,7 @@ use self::relay::Relays;
 use crate::local_status::LocalStatus;
 use crate::modules::ModuleCache;
 use crate::serve::Handlers;
+use crate::serve::respond::StatusError;
 
 /// What peers get.
 pub(crate) struct Pool {
@@ -49,9 +51,11 @@ impl Pool {
         Self { handlers, peer_nodes, local_status, modules, relays }
     }
 
-    /// Whether a verified certificate is the one of a peer's node.
-    fn is_peer(&self, subject: &Subject) -> bool {
-        let node = node_of_user(&subject.user, &subject.groups);
-        node.is_some_and(|node| self.peer_nodes.iter().any(|peer| **peer == *node))
+    /// The node of another Weir of the pool, by its verified certificate.
+    fn node_of(&self, peer: &Peer) -> Result<&str, PeerError> {
+        let subject = peer.subject().map_err(|error| StatusError::from(AccessError::Certificate(error)))?;
+        let node = subject.and_then(|subject| node_of_user(&subject.user, &subject.groups));
+        let known = node.and_then(|node| self.peer_nodes.iter().find(|known| **known == *node));
+        known.map(String::as_str).ok_or(PeerError::NotAPeer)
     }
 }

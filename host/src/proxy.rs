@@ -131,7 +131,6 @@ pub struct Proxy {
     clients: Arc<ClientTable>,
     in_flight: Arc<InFlight>,
     unread: Arc<UnreadAnswers>,
-    tasks: Tasks,
 }
 
 impl std::fmt::Debug for Proxy {
@@ -188,11 +187,10 @@ impl Proxy {
             offline: Offline::new(handlers.clone(), parts.local_status),
             pool: Pool::new(handlers.clone(), pool),
             handlers,
-            front: Front::new(&front, tasks.clone()),
+            front: Front::new(&front, tasks),
             clients: parts.clients,
             in_flight: Arc::default(),
             unread,
-            tasks,
         })
     }
 
@@ -205,7 +203,7 @@ impl Proxy {
     /// set aside.
     pub(crate) fn forget_other_clusters(self: &Arc<Self>, cluster: &ClusterWatch) {
         let (proxy, mut changes) = (self.clone(), cluster.changes());
-        self.tasks.spawn_until_stop(async move {
+        self.handlers.tasks.spawn_until_stop(async move {
             while changes.changed().await.is_ok() {
                 proxy.handlers.access.forget();
                 proxy.offline.forget();

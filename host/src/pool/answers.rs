@@ -27,7 +27,6 @@ use crate::serve::body::{AbortError, Meter, ResponseBody, full};
 use crate::serve::cached::{CacheableRequest, CachedRead, fresh, list, ready, watch};
 use crate::serve::read::negotiate;
 use crate::serve::respond::{ApiStatus as _, StatusError};
-use weir_access::AccessError;
 use weir_access::Caller;
 use weir_front::Peer;
 use weir_view::{RequestSelector, View};
@@ -63,9 +62,7 @@ impl Pool {
         path: &str,
         started: Instant,
     ) -> Result<Response<ResponseBody>, PeerError> {
-        if !peer.subject().map_err(AccessError::Certificate)?.is_some_and(|subject| self.is_peer(subject)) {
-            return Err(PeerError::NotAPeer);
-        }
+        self.node_of(peer)?;
         if path == "/readyz" {
             return match self.handlers.upstream.responds().await {
                 true => Ok(Response::new(full("ok".into()))),
@@ -82,7 +79,8 @@ impl Pool {
             Some(query) => format!("{path}?{query}").parse::<Uri>(),
             None => path.parse::<Uri>(),
         };
-        let parsed = RequestInfo::parse(request.method(), &uri.map_err(|_| PeerError::NotShared)?)?;
+        let parsed =
+            RequestInfo::parse(request.method(), &uri.map_err(|_| PeerError::NotShared)?).map_err(StatusError::from)?;
         let resource = parsed.resource().filter(|resource| is_shared_read(request.method(), resource));
         let resource = resource.ok_or(PeerError::NotShared)?.clone();
         let read = Arc::new(CacheableRequest {

@@ -1,8 +1,6 @@
 //! Why a peer gets nothing.
 
 use http::StatusCode;
-use weir_access::AccessError;
-use weir_kube::RequestInfoError;
 use weir_upstream::{RelayError, error_report};
 
 use crate::serve::respond::{ApiStatus, StatusError};
@@ -36,18 +34,6 @@ pub(super) enum PeerError {
     Handler(#[from] StatusError),
 }
 
-impl From<AccessError> for PeerError {
-    fn from(error: AccessError) -> Self {
-        Self::Handler(error.into())
-    }
-}
-
-impl From<RequestInfoError> for PeerError {
-    fn from(error: RequestInfoError) -> Self {
-        Self::Handler(error.into())
-    }
-}
-
 impl ApiStatus for PeerError {
     fn code(&self) -> StatusCode {
         match self {
@@ -60,7 +46,7 @@ impl ApiStatus for PeerError {
         }
     }
 
-    fn handler(&self) -> Option<&StatusError> {
+    fn passed_on(&self) -> Option<&dyn ApiStatus> {
         match self {
             Self::Handler(error) => Some(error),
             _ => None,

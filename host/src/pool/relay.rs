@@ -23,14 +23,13 @@ use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use weir_kube::{Encoding, node_of_user};
+use weir_kube::Encoding;
 use weir_store::UplinkLimit;
 use weir_upstream::RelayError;
 
 use super::{PeerError, Pool};
 use crate::serve::body::{Meter, ResponseBody, empty};
 use crate::serve::respond::ApiStatus as _;
-use weir_access::AccessError;
 use weir_front::Peer;
 
 /// The most tunnels of one peer. A Weir needs one for each identity and purpose, and further ones beyond 100 streams.
@@ -86,14 +85,9 @@ impl Relays {
         Self { peers, rate, metrics }
     }
 
-    /// Counts a tunnel of the peer with this certificate.
-    fn open(&self, peer: &Peer) -> Result<Tunnel, PeerError> {
-        let node = peer
-            .subject()
-            .map_err(AccessError::Certificate)?
-            .and_then(|subject| node_of_user(&subject.user, &subject.groups));
-        let known = node.and_then(|node| self.peers.get_key_value(node));
-        let (node, permits) = known.ok_or(PeerError::NotAPeer)?;
+    /// Counts a tunnel of the peer on a node.
+    fn open(&self, node: &str) -> Result<Tunnel, PeerError> {
+        let (node, permits) = self.peers.get_key_value(node).ok_or(PeerError::NotAPeer)?;
         let permit = permits.clone().try_acquire_owned();
         let permit = permit.map_err(|_| PeerError::Unavailable("it relays too many connections of this peer"))?;
         Ok(self.metrics.tunnel(node.clone(), self.rate.clone(), permit))
@@ -180,7 +174,7 @@ impl Pool {
         peer: &Peer,
     ) -> Result<(Tunnel, tokio::net::TcpStream), PeerError> {
         let relays = self.relays.as_ref().ok_or(PeerError::NoRelay)?;
-        let tunnel = relays.open(peer)?;
+        let tunnel = relays.open(self.node_of(peer)?)?;
         let target = request.uri().authority().ok_or(PeerError::NotRelayed)?;
         match self.handlers.upstream.connect_for_peer(target).await {
             Ok(server) => Ok((tunnel, server)),

@@ -1,9 +1,7 @@
 //! Why a request is refused before a handler gets it.
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use weir_access::AccessError;
 use weir_front::HeadError;
-use weir_kube::RequestInfoError;
 use weir_wire::headers::NotHopByHop;
 
 use super::websocket::handshake::HandshakeError;
@@ -32,18 +30,6 @@ pub(super) enum RequestError {
     Handler(#[from] StatusError),
 }
 
-impl From<RequestInfoError> for RequestError {
-    fn from(error: RequestInfoError) -> Self {
-        Self::Handler(error.into())
-    }
-}
-
-impl From<AccessError> for RequestError {
-    fn from(error: AccessError) -> Self {
-        Self::Handler(error.into())
-    }
-}
-
 impl ApiStatus for RequestError {
     fn code(&self) -> StatusCode {
         match self {
@@ -56,7 +42,7 @@ impl ApiStatus for RequestError {
         }
     }
 
-    fn handler(&self) -> Option<&StatusError> {
+    fn passed_on(&self) -> Option<&dyn ApiStatus> {
         match self {
             Self::Handler(error) => Some(error),
             _ => None,
@@ -66,7 +52,7 @@ impl ApiStatus for RequestError {
     fn retry_after(&self) -> Option<u16> {
         match self {
             Self::TooMany(_) => Some(1),
-            _ => self.handler().and_then(ApiStatus::retry_after),
+            _ => self.passed_on()?.retry_after(),
         }
     }
 

@@ -398,15 +398,15 @@ impl Proxy {
         if *request.method() == Method::TRACE {
             return Err(RequestError::Method);
         }
-        let parsed = RequestInfo::parse(request.method(), request.uri())?;
-        if self.tasks.is_stopping() && parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch) {
+        let parsed = RequestInfo::parse(request.method(), request.uri()).map_err(StatusError::from)?;
+        if self.handlers.tasks.is_stopping() && parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch) {
             return Err(StatusError::Stopping.into());
         }
         let handshake = Handshake::of(request, &parsed);
         let upgrade = headers::take_hop_by_hop(request.headers_mut())?;
         *websocket = handshake.map(|handshake| WebSocketWatch::take(request, handshake, peer)).transpose()?;
         let component = client_component(request.headers()).to_owned();
-        let caller = self.handlers.access.identify(request, &parsed, peer).await?;
+        let caller = self.handlers.access.identify(request, &parsed, peer).await.map_err(StatusError::from)?;
         let route = self.handlers.chains.route(request.method(), &parsed, &component).await?;
         Ok(RequestContext { parsed, upgrade, component, caller, route })
     }

@@ -68,7 +68,7 @@ impl WebSocketWatch {
         // The rules for clients that do not read are those of all responses.
         let watched = proxy.unread.watch(Response::new(body), Version::HTTP_11, peer.connection.begin());
         let serving = proxy.clone();
-        proxy.tasks.spawn(async move {
+        proxy.handlers.tasks.spawn(async move {
             let address = peer.address;
             let sent = peer.unless_closed(async {
                 let client = TokioIo::new(client.await.map_err(std::io::Error::other)?);
@@ -76,7 +76,7 @@ impl WebSocketWatch {
             });
             // A stop ends the watch itself, between two events.
             let stopped = async {
-                serving.tasks.stopping().await;
+                serving.handlers.tasks.stopping().await;
                 sleep_until(serving.front.deadline()).await;
             };
             tokio::select! {

@@ -186,17 +186,19 @@ impl ApiStatus for StatusError {
         }
     }
 
-    fn handler(&self) -> Option<&StatusError> {
-        Some(self)
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Expired(_) => "Expired",
+            _ => reason(self.code()),
+        }
     }
-}
 
-impl StatusError {
-    fn has_another_try(&self) -> bool {
-        matches!(
+    fn retry_after(&self) -> Option<u16> {
+        let passes = matches!(
             self,
             Self::Starting | Self::Stopping | Self::OverShare(_) | Self::NoRoom(_) | Self::TooLargeVersion { .. }
-        )
+        );
+        passes.then_some(1)
     }
 
     fn details(&self) -> Option<StatusDetails> {
@@ -236,13 +238,25 @@ pub(crate) trait ApiStatus: std::error::Error {
     /// The HTTP status code.
     fn code(&self) -> StatusCode;
 
-    /// The error of a handler that this one passes on.
-    fn handler(&self) -> Option<&StatusError>;
+    /// The error of another room that this one passes on.
+    fn passed_on(&self) -> Option<&dyn ApiStatus> {
+        None
+    }
+
+    /// The reason, as apimachinery names it; empty where it has none.
+    fn reason(&self) -> &'static str {
+        self.passed_on().map_or_else(|| reason(self.code()), ApiStatus::reason)
+    }
+
+    /// What a program can read of the error.
+    fn details(&self) -> Option<StatusDetails> {
+        self.passed_on()?.details()
+    }
 
     /// After how many seconds a client may try again, as header and details of the response say. client-go retries 429 and 5xx
     /// with this header only, and sleeps inside the call: an outage has none.
     fn retry_after(&self) -> Option<u16> {
-        self.handler().is_some_and(StatusError::has_another_try).then_some(1)
+        self.passed_on()?.retry_after()
     }
 
     /// Further headers of the response.
@@ -250,11 +264,7 @@ pub(crate) trait ApiStatus: std::error::Error {
 
     /// The error as the body of a response.
     fn status(&self) -> Status {
-        let reason = match self.handler() {
-            Some(StatusError::Expired(_)) => "Expired",
-            _ => reason(self.code()),
-        };
-        let mut details = self.handler().and_then(StatusError::details);
+        let (reason, mut details) = (self.reason(), self.details());
         if let Some(seconds) = self.retry_after() {
             details.get_or_insert_default().retry_after_seconds = Some(seconds.into());
         }

@@ -115,7 +115,9 @@ impl Chains {
         let Some(resource) = parsed.resource().filter(is_filtered) else { return Ok(Route::Forward) };
         let resource = resource.clone();
         let chain = self.chain(component, &resource).await?;
-        if let (Some(_), Some(set)) = (&chain, self.active()) {
+        if chain.is_some()
+            && let Some(set) = self.active()
+        {
             set.filters().iter().for_each(|filter| filter.note_request(component, &resource.resource, VerbClass::Read));
         }
         Ok(match chain {
