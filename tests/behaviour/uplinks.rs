@@ -118,9 +118,10 @@ impl Nodes {
     }
 }
 
-/// About a kilobyte that hardly compresses.
+/// About four kilobytes that hardly compress. Of smaller ones the heads of packets would be a fifth, and how many changes a packet has
+/// depends on what else the machine does.
 fn object(number: u64, step: u64) -> Value {
-    let noise = (0..64).map(|at| format!("{:016x}", super::kills::random(number << 32 | step << 8 | at)));
+    let noise = (0..256).map(|at| format!("{:016x}", super::kills::random(number << 32 | step << 8 | at)));
     let noise: String = noise.collect();
     let mut object = service(&format!("object-{number}"), "ClusterIP");
     object["metadata"]["annotations"] = json!({ "noise": noise });
