@@ -1,7 +1,7 @@
 //! The same work with each library. An engine owns a list's bytes and returns what it has made of them. The time of an
 //! engine includes the release of its memory.
 //!
-//! Each engine is used as its documentation says is fastest. None uses `unsafe` or skips the validation that it has.
+//! None is called through `unsafe` functions, which skip validation.
 
 mod simd;
 mod sonic;
