@@ -106,6 +106,7 @@ fn notices() -> BTreeSet<String> {
     let source = |file: &str| std::fs::read_to_string(built::workspace().join("host").join(file)).unwrap();
     let made = [
         ("src/admin/health.rs", "Notice::new("),
+        ("src/admin/health.rs", "failed("),
         ("src/admin/notices.rs", "add("),
         ("store/src/disk/conditions.rs", "=> ("),
         ("store/src/disk/conditions.rs", "DiskCondition { name: "),
