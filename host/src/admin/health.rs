@@ -117,6 +117,13 @@ impl HealthReport {
         Self { state, not_ready, notices }
     }
 
+    /// The filters that clients see the outcome of and that do not work, each with the notice about it.
+    pub(super) fn of_filters(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        let of_filters =
+            self.notices.iter().filter(|notice| matches!(notice.name, "filter-suspended" | "filter-failing"));
+        of_filters.flat_map(|notice| notice.subjects.iter().map(|filter| (filter.as_str(), notice.name)))
+    }
+
     /// Its members of `/status`.
     pub(crate) fn to_json(&self) -> Value {
         json!({
