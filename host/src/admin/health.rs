@@ -19,7 +19,7 @@ use weir_view::CacheStatus;
 use super::Caches;
 use super::notices::{Notice, Notices};
 use super::status::{FilterStatus, Missing, ReloadError};
-use crate::node_facts::SWITCH;
+use crate::node_facts::{NodeState, SWITCH};
 
 /// The longest reason of a notice.
 const REASON: usize = 400;
@@ -250,9 +250,10 @@ fn cache_failures(caches: &[CacheStatus]) -> Vec<(String, String)> {
     caches.iter().filter_map(failure).collect()
 }
 
-/// Lookups that fail, by resource. Of the daemon's own Node another notice says so.
+/// Lookups that fail, by resource. While the daemon's own Node has never been read, another notice says so.
 fn lookup_failures(reflectors: &[ReflectorStatus], notices: &Notices) -> Vec<(String, String)> {
-    let own = notices.node.as_ref().map(|(name, _)| name.as_str());
+    let unread = notices.node.as_ref().filter(|(_, state)| matches!(*state.borrow(), NodeState::Unreadable(_)));
+    let own = unread.map(|(name, _)| name.as_str());
     let is_own = |lookup: &LookupSpec| {
         lookup.metadata_only && &*lookup.resource.resource == "nodes" && lookup.name.as_deref() == own
     };

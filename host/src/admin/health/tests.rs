@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use weir_access::Outage;
+use weir_kube::GroupResource;
 use weir_spec::FilterName;
 use weir_store::disk::sample_conditions;
-use weir_store::{ResourceStores, ResourceStoresConfig};
+use weir_store::{ReflectorError, ReflectorState, ResourceStores, ResourceStoresConfig};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig, clock};
 
 use super::super::notices::{self, HttpsPort, tests::assert_documented};
@@ -152,6 +153,23 @@ fn failing_watch_caches_and_lookups_are_faults_that_name_resources_and_a_reason(
         assert_eq!(found.unwrap().subjects, ["endpoints", "services"]);
         assert_eq!(fault(Vec::new()), None);
     }
+}
+
+/// The pool and the switch of the node stay as they were.
+#[test]
+fn the_own_node_is_a_failing_lookup_unless_another_notice_is_about_it() {
+    let nodes = || GroupResource::new("nodes", "");
+    let error = ReflectorError::Forbidden { resource: nodes(), message: String::new() };
+    let lookup = LookupSpec { name: Some("edge-a".to_owned()), metadata_only: true, ..LookupSpec::all(nodes()) };
+    let state = ReflectorState { synced: true, error: Some(error.clone()) };
+    let own = [ReflectorStatus { lookup: Arc::new(lookup), state, objects: 1, stale: false, lag: None }];
+    let (notices, node) = switched(false);
+    let failures = lookup_failures(&own, &notices);
+    assert!(matches!(&failures[..], [(resource, reason)] if resource == "nodes" && *reason == error.to_string()));
+    assert!(notices.present().is_empty());
+    node.send_replace(NodeState::Unreadable(error.to_string()));
+    assert_eq!(lookup_failures(&own, &notices), []);
+    assert_eq!(notices.present()[0].name, "no-node");
 }
 
 #[test]
