@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon neon-parts templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check schedules guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon neon-parts templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench bench-document nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check schedules guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -187,6 +187,12 @@ SUITE_TIMEOUT ?= 600
 bench: build ## figures with units, baselines in the same run; PARTS="engine lists events caches watches changes memory sizing tls process yurthub" chooses; `yurthub` needs YURTHUB (tests/bench/YURTHUB.md)
 	cargo run --release --locked -p weir-bench -- $(PARTS)
 
+# sonic-rs chooses its vector instructions when it is compiled, the others when they run. glibc keeps its memory: where it gives
+# pages back between runs, simd-json's figure for EndpointSlices is 470 MB/s in some runs and 1,020 in others.
+bench-document: ## weir-document beside simd-json, sonic-rs, and serde_json with k8s-openapi: the table of host/document/README.md
+	@RUSTFLAGS="-C target-cpu=native" GLIBC_TUNABLES=glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296 \
+	    cargo run --release --locked --quiet --manifest-path tests/document-bench/Cargo.toml --target-dir $(TARGET)/document-bench
+
 nginx: ## Debian's nginx for the bench to compare with, unpacked in the target folder, not installed
 	mkdir -p $(TARGET)/nginx
 	cd $(TARGET)/nginx && apt-get download nginx && dpkg -x nginx_*.deb .
@@ -199,6 +205,7 @@ browser: ## Debian's headless Chromium for the tests of the status page, unpacke
 check-format:
 	cargo fmt --all --check
 	rustfmt --check --edition 2024 tests/schedules/build.rs tests/schedules/src/*.rs tests/schedules/src/schedules/*.rs
+	rustfmt --check --edition 2024 tests/document-bench/src/main.rs
 
 lint: guest-target
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings

@@ -144,6 +144,8 @@ async fn every_place_shows_the_same_health() {
         }
         for notice in named {
             assert!(text.contains(&format!("weir_notices{{notice=\"{notice}\"}} 1\n")), "{fault}: {text}");
+            let of_filter = format!("weir_filter_notices{{filter=\"pools\",notice=\"{notice}\"}} 1\n");
+            assert_eq!(text.contains(&of_filter), notice.starts_with("filter-"), "{fault}: {text}");
         }
 
         let status = if is_well { "True" } else { "False" };

@@ -1,16 +1,20 @@
-//! The proxy, which serves the clients of a node.
+//! The proxy, which serves the clients of a node. It alone knows the modules that a request passes; they do not know it.
 //!
-//! A request passes these modules in order:
+//! A request passes them in this order:
 //!
-//! 1. [`weir_front`] accepts connections and identifies the peer of each.
-//! 2. [`service`] handles one request: it parses the request and calls the next three.
-//! 3. [`weir_access`] selects the credential that the request has upstream.
-//! 4. [`crate::serve::route`] selects the handler.
-//! 5. [`crate::serve`] contains the handlers: forward, get, list, watch, write. [`crate::offline`] keeps what clients need again
-//!    without an API server, and [`crate::pool`] answers the other Weirs of the pool.
-//! 6. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
+//! 1. [`weir_front`] accepts its connection and identifies the peer.
+//! 2. [`service`] parses it, in a span of its own ([`request_span`]), and calls all that follow. If it is refused before a handler
+//!    has it, [`error`] says why.
+//! 3. [`crate::pool`] answers the other Weirs of the pool.
+//! 4. [`weir_access`] selects the credential that the request has upstream.
+//! 5. [`crate::serve::route`] selects the handler.
+//! 6. [`in_flight`] lets what no view answers go upstream, within the share of its peer.
+//! 7. [`crate::serve`] contains the handlers: forward, get, list, watch, write.
+//! 8. [`crate::offline`] keeps what clients need again without an API server, and answers with it.
+//! 9. [`websocket`] sends a watch over a WebSocket, if its client asks for one.
+//! 10. [`unread`] gives up the response, if its client does not read it.
 //!
-//! [`explain`] explains why a client sees an object as it does. Only this module knows all rooms; they do not know it.
+//! Beside them, [`explain`] explains why a client sees an object as it does.
 
 mod error;
 mod explain;
@@ -159,7 +163,7 @@ impl Proxy {
         let handlers = Arc::new(Handlers {
             upstream: parts.upstream,
             access,
-            chains: Chains::new(parts.serving, config.start_wait),
+            chains: Chains::new(parts.serving),
             views: parts.views,
             outage: parts.outage,
             ledger: parts.ledger,

@@ -298,10 +298,7 @@ impl Reloader {
 
     /// The active filter set.
     fn active(&self) -> Option<Arc<FilterSet>> {
-        match &*self.serving.borrow() {
-            Serving::Live(set) => Some(set.clone()),
-            Serving::Unknown | Serving::Pending(_) => None,
-        }
+        self.serving.borrow().live().cloned()
     }
 
     /// Loads the filters of a configuration, in its order. Returns those that could be loaded, why others could not,

@@ -239,7 +239,7 @@ async fn a_refused_configuration_an_open_breaker_and_a_lookup_that_fails_are_rea
     // The lookup's watch ends, and another one is refused.
     grant(&server, Rights::default());
     server.close_watches(End::Clean);
-    first_line(&mut browser, "lookups of filters fail").await;
+    first_line(&mut browser, "lookups of filters").await;
     look(&mut browser, &weir, "degraded", "lookups").await;
 }
 

@@ -115,6 +115,23 @@ async fn a_watch_cache_that_fails_while_a_server_answers_is_a_fault() {
 }
 
 #[tokio::test]
+async fn a_node_that_may_not_read_its_own_node_any_more_is_degraded() {
+    let server = edge().await;
+    let weir = Setup::new(server.url()).filters("filters: []").start_ready().await;
+    until!(weir.admin().json("/status").await["lookups"][0]["synced"] == true);
+    shows_health(&weir, "ready").await;
+    let shipped = Rights::shipped();
+    server.set_rights(ACCOUNT, move |asked| asked.resource != "nodes" && shipped.allow(asked));
+    server.close_watches(End::Clean);
+    until!(notice(&weir, "failing-lookups").await.is_some());
+    let text = printed(&weir, 2, &[]).await;
+    assert!(text.contains("failing-lookups: lookups of filters (nodes) fail although an API server answers"), "{text}");
+    shows_health(&weir, "degraded").await;
+    grant(&server, Rights::shipped());
+    until!(notice(&weir, "failing-lookups").await.is_none());
+}
+
+#[tokio::test]
 async fn a_pod_address_that_weir_cannot_provide_is_a_fault_and_one_of_another_program_a_remark() {
     let server = edge().await;
     let setup = || Setup::new(server.url()).filters("filters: []");

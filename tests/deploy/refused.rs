@@ -1,8 +1,10 @@
 //! deploy/helm: values that the chart refuses, and says which and why. Nobody should learn that from the API server, from a pod that
 //! does not start, or from a log.
 
+use serde_json::Value;
+use weir_spec::{MemoryLimit, TimeLimit};
 use weir_tests::chart::combinations::{self, PEERS};
-use weir_tests::chart::{Helm, REQUIRED};
+use weir_tests::chart::{Helm, REQUIRED, object};
 
 /// Values that contradict each other or are unknown, where the error is, and what it says.
 const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
@@ -57,6 +59,10 @@ const CONTRADICTIONS: &[(&[&str], &str, &str)] = &[
     (&["podAddress=\"169.254.20\""], "/podAddress", "does not match pattern"),
     (&["resources.limits.memory=\"many\""], "/resources/limits/memory", "does not match pattern"),
     (&["extraArgs=[\"--a\\n--b\"]"], "/extraArgs/0", "does not match pattern"),
+    // `weir::config` compares these with what the daemon says.
+    (&["extraArgs=[\"--a\",\"--memory-budget=1Gi\"]"], "/extraArgs/1", "--memory is the budget of all parts"),
+    (&["extraArgs=[\"--cache-commit-size\",\"1Mi\"]"], "/extraArgs/0", "leave it out"),
+    (&["extraEnv=[{\"name\":\"WEIR_MEMORY_BUDGET\"}]"], "/extraEnv/0/name", "--memory is the budget of all parts"),
     (
         &["install=\"static-pod\"", "signaturePolicy.configMap=\"a\""],
         "/signaturePolicy/configMap",
@@ -279,7 +285,12 @@ const INVALID: &[(&[&str], &str, &str)] = &[
     (&["extraEnv=[{\"name\":\"A=B\"}]"], "/extraEnv/0/name", "does not match pattern"),
     (&["extraEnv=[{\"name\":\"A\",\"value\":1}]"], "/extraEnv/0/value", "want string"),
     (&["extraEnv=[{\"name\":\"A\",\"values\":\"1\"}]"], "/extraEnv/0", "'values'"),
-    (&["extraEnv=[{\"name\":\"NODE_NAME\",\"value\":\"a\"}]"], "/extraEnv/0/name", "'not' failed"),
+    (&["extraEnv=[{\"name\":\"WEIR_KUBECONFIG\",\"value\":\"/a\"}]"], "/extraEnv", "servers has the API servers"),
+    (
+        &["install=\"static-pod\"", "extraEnv=[{\"name\":\"WEIR_SERVER\",\"value\":\"http://a\"}]"],
+        "/extraEnv",
+        "the kubeconfig has the API server",
+    ),
     (&["extraEnv=[{\"name\":\"A\"},{\"name\":\"A\"}]"], "extraEnv", "two entries with the name A"),
     (
         &["extraEnv=[{\"name\":\"A\",\"valueFrom\":{\"secretKeyRef\":{\"name\":\"a\"}}}]"],
@@ -454,6 +465,88 @@ fn values_that_the_cluster_takes_are_not_refused() {
     for values in &combinations::accepted() {
         let values: Vec<_> = values.iter().map(String::as_str).collect();
         assert!(!helm.objects(&values).is_empty(), "{values:?}");
+    }
+}
+
+/// The words of a key in each item of a list.
+fn each<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
+    list.as_array().unwrap().iter().map(|item| item[key].as_str().unwrap()).collect()
+}
+
+/// Kubernetes refuses a pod with two volumes or mounts of one name or path, and takes the last of two variables.
+#[test]
+fn what_the_chart_gives_a_pod_is_not_given_again() {
+    let Some(helm) = Helm::new() else { return };
+    let with_all_volumes = [
+        "nodeCredential=true",
+        "servingCertificate.secretName=\"a\"",
+        "registries={\"hosts\":[{\"host\":\"a.example\"}],\"pullSecrets\":[{\"name\":\"a\"}]}",
+        "signaturePolicy.configMap=\"a\"",
+    ];
+    for values in [&with_all_volumes[..], &["install=\"static-pod\""]] {
+        let objects = helm.objects(values);
+        let pod = match object(&objects, "DaemonSet", "weir") {
+            Some(set) => set["spec"]["template"]["spec"].clone(),
+            None => {
+                let files = &object(&objects, "ConfigMap", "weir-node-files").unwrap()["data"];
+                serde_saphyr::from_str::<Value>(files["weir.yaml"].as_str().unwrap()).unwrap()["spec"].clone()
+            }
+        };
+        let container = &pod["containers"][0];
+        let (variables, volumes) = (each(&container["env"], "name"), each(&pod["volumes"], "name"));
+        let paths = each(&container["volumeMounts"], "mountPath");
+        assert!(variables.len() > 1 && volumes.len() > 5 && paths.len() == volumes.len(), "{pod}");
+        let of_variables = variables.iter().map(|name| format!("extraEnv=[{{\"name\":\"{name}\"}}]"));
+        let of_volumes = volumes.iter().map(|name| format!("extraVolumes=[{{\"name\":\"{name}\"}}]"));
+        let of_paths =
+            paths.iter().map(|path| format!("extraVolumeMounts=[{{\"name\":\"a\",\"mountPath\":\"{path}\"}}]"));
+        for again in of_variables.chain(of_volumes).chain(of_paths) {
+            let error = helm.manifest(&[values, &[again.as_str()]].concat()).expect_err(&again);
+            assert!(error.contains(again.split('=').next().unwrap()), "{again}: {error}");
+        }
+    }
+}
+
+/// A configuration that the daemon takes is not refused, and most of what it refuses is.
+#[test]
+fn the_chart_reads_durations_and_amounts_of_memory_as_the_daemon_does() {
+    let Some(helm) = Helm::new() else { return };
+    let agree = |limit: &str, text: &str, is_valid: bool| {
+        let filter =
+            format!("filters=[{{\"name\":\"a\",\"module\":\"a.wasm\",\"limits\":{{\"{limit}\":\"{text}\"}}}}]");
+        assert_eq!(helm.manifest(&[&filter]).is_ok(), is_valid, "{limit} {text:?}");
+    };
+    for text in [
+        "20ms",
+        "1.5s",
+        ".5s",
+        "1.s",
+        "1s500ms",
+        "2000us",
+        "2000\u{b5}s",
+        "2000\u{3bc}s",
+        "1000000ns",
+        "0.001h",
+        "0.1m",
+        "",
+        "0",
+        "20",
+        ".",
+        "ms",
+        ".s",
+        "1.2.3s",
+        "20 ms",
+        "-20ms",
+        "20msec",
+        "1d",
+    ] {
+        agree("time", text, text.parse::<TimeLimit>().is_ok());
+    }
+    for text in [
+        "64Mi", "1.5Mi", ".5Gi", "64.Mi", "2M", "0.1G", "1048576", "1024Ki", "2000k", "", ".", "Mi", "64MiB", "64 Mi",
+        "-1Mi", "1..5Mi", "64m", "1Ti",
+    ] {
+        agree("memory", text, text.parse::<MemoryLimit>().is_ok());
     }
 }
 

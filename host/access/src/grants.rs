@@ -120,7 +120,8 @@ impl Grants {
         self.added.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Removes a row.
+    /// Removes a row, after a read of it that has begun: else that one would put it back. On a disk that hangs, that is two reads of 2 s
+    /// where an API server answers, whose 401 is why rows are removed. Each has two minutes if it began while none did.
     pub(super) async fn remove(&self, name: &str) {
         let mut waits = false;
         self.change(name, async |_| {

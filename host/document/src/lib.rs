@@ -32,6 +32,11 @@
 // The fuzz target of the scanner names the crate as others do.
 extern crate self as weir_document;
 
+#[cfg(doctest)]
+// The example of the README is compiled and run.
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod cached;
 mod column;
 mod document;

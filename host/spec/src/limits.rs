@@ -186,6 +186,8 @@ mod tests {
             ("64Mi", 64 * MI),
             ("1.5Mi", 3 * MI / 2),
             ("0.5Gi", 512 * MI),
+            (".5Gi", 512 * MI),
+            ("64.Mi", 64 * MI),
             ("2M", 2_000_000),
             ("1048576", MI),
             ("1024Ki", MI),
@@ -203,14 +205,23 @@ mod tests {
 
     #[test]
     fn time_is_a_go_duration() {
-        for (text, micros) in
-            [("20ms", 20_000), ("1.5s", 1_500_000), ("1s500ms", 1_500_000), ("1500us", 1500), ("1500µs", 1500)]
-        {
+        for (text, micros) in [
+            ("20ms", 20_000),
+            ("1.5s", 1_500_000),
+            (".5s", 500_000),
+            ("1.s", 1_000_000),
+            ("1s500ms", 1_500_000),
+            ("1500us", 1500),
+            ("1500\u{b5}s", 1500),
+            ("1500\u{3bc}s", 1500),
+            ("0.001h", 3_600_000),
+            ("1000000ns", 1000),
+        ] {
             assert_eq!(text.parse::<TimeLimit>().unwrap().duration(), Duration::from_micros(micros), "{text}");
         }
         assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
         assert_eq!("20ms".parse::<TimeLimit>().unwrap().to_string(), "20ms");
-        for bad in ["", "20", "ms", "20 ms", "-20ms", "20msec", "1h99999999999999999999h"] {
+        for bad in ["", "20", ".", "ms", ".s", "1.2.3s", "20 ms", "-20ms", "20msec", "1d", "1h99999999999999999999h"] {
             assert!(bad.parse::<TimeLimit>().unwrap_err().to_string().contains("is not a duration"), "{bad}");
         }
     }

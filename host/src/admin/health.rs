@@ -13,13 +13,13 @@ use weir_kube::LookupSpec;
 use weir_process::one_line;
 use weir_runtime::{Filter, SetAsideObject};
 use weir_spec::Mode;
-use weir_store::{ReflectorError, ReflectorStatus, Reflectors, StoreReader};
+use weir_store::{ReflectorStatus, Reflectors};
 use weir_view::CacheStatus;
 
 use super::Caches;
 use super::notices::{Notice, Notices};
 use super::status::{FilterStatus, Missing, ReloadError};
-use crate::node_facts::SWITCH;
+use crate::node_facts::{NodeState, SWITCH};
 
 /// The longest reason of a notice.
 const REASON: usize = 400;
@@ -94,8 +94,8 @@ impl HealthReport {
         let degraded: Vec<_> = caches.iter().flat_map(degraded).collect();
         let mut found = faults(status, notices, &degraded);
         if !is_offline {
-            found.extend(lookups(&reflectors, notices));
-            found.extend(failed_caches(caches.iter().filter_map(cache_failure).collect()));
+            found.extend(failed_lookups(lookup_failures(&reflectors, notices)));
+            found.extend(failed_caches(cache_failures(&caches)));
         }
         found.extend(notices.present());
         let not_ready = status.missing().map(|missing| {
@@ -115,6 +115,13 @@ impl HealthReport {
             (None, false, true) => NodeHealth::Ready,
         };
         Self { state, not_ready, notices }
+    }
+
+    /// The filters that clients see the outcome of and that do not work, each with the notice about it.
+    pub(super) fn of_filters(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        let of_filters =
+            self.notices.iter().filter(|notice| matches!(notice.name, "filter-suspended" | "filter-failing"));
+        of_filters.flat_map(|notice| notice.subjects.iter().map(|filter| (filter.as_str(), notice.name)))
     }
 
     /// Its members of `/status`.
@@ -237,55 +244,42 @@ fn without_verdict(degraded: &[(String, usize)]) -> Option<Notice> {
     (objects > 0).then(|| Notice::new("degraded", text()).about(resources.clone()))
 }
 
-/// Lookups that fail although an API server answers. Of the daemon's own Node another notice says so.
-fn lookups(reflectors: &[ReflectorStatus], notices: &Notices) -> Option<Notice> {
-    let own = notices.node.as_ref().map(|(name, _)| name.as_str());
+/// Watch caches that fail, by resource.
+fn cache_failures(caches: &[CacheStatus]) -> Vec<(String, String)> {
+    let failure = |cache: &CacheStatus| Some((cache.collection.resource.to_string(), cache.fault()?.to_string()));
+    caches.iter().filter_map(failure).collect()
+}
+
+/// Lookups that fail, by resource. While the daemon's own Node has never been read, another notice says so.
+fn lookup_failures(reflectors: &[ReflectorStatus], notices: &Notices) -> Vec<(String, String)> {
+    let unread = notices.node.as_ref().filter(|(_, state)| matches!(*state.borrow(), NodeState::Unreadable(_)));
+    let own = unread.map(|(name, _)| name.as_str());
     let is_own = |lookup: &LookupSpec| {
         lookup.metadata_only && &*lookup.resource.resource == "nodes" && lookup.name.as_deref() == own
     };
     let of_filters = reflectors.iter().filter(|reflector| own.is_none() || !is_own(&reflector.lookup));
-    let failing = of_filters.filter_map(|reflector| {
+    let failure = |reflector: &ReflectorStatus| {
         Some((reflector.lookup.resource.to_string(), reflector.state.error.as_ref()?.to_string()))
-    });
-    failed_lookups(failing.collect())
+    };
+    of_filters.filter_map(failure).collect()
 }
 
-/// Why a watch cache fails that clients read, with its resource.
-fn cache_failure(cache: &CacheStatus) -> Option<(String, String)> {
-    let error = cache.store.error.as_ref().filter(|_| !cache.views.is_empty())?;
-    is_of_node(&cache.reader, error).then(|| (cache.collection.resource.to_string(), error.to_string()))
+fn failed_lookups(failing: Vec<(String, String)>) -> Option<Notice> {
+    failed("failing-lookups", "lookups of filters", "filters see former values", failing)
 }
 
-/// Whether an error of a watch cache is a fault of the node: no client brings it about by what it asks for, its permissions or its
-/// share, and a resource that the API server does not serve has no objects.
-fn is_of_node(reader: &StoreReader, error: &ReflectorError) -> bool {
-    match error {
-        ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. } => *reader == StoreReader::Daemon,
-        ReflectorError::Unavailable { .. } | ReflectorError::InvalidResponse { .. } => {
-            matches!(reader, StoreReader::Daemon | StoreReader::Node | StoreReader::User(_))
-        }
-        _ => false,
-    }
-}
-
-/// The watch caches by their resource, each with its error.
 fn failed_caches(failing: Vec<(String, String)>) -> Option<Notice> {
+    failed("failing-cache", "watch caches", "clients see former objects", failing)
+}
+
+/// What fails of the cluster's objects, by resource with the error, and what it means for those who read them.
+fn failed(name: &'static str, what: &str, seen: &str, failing: Vec<(String, String)>) -> Option<Notice> {
     let first = one_line(&failing.first()?.1, REASON);
     let resources: BTreeSet<_> = failing.into_iter().map(|(resource, _)| resource).collect();
     let named: Vec<_> = resources.iter().map(String::as_str).collect();
     let text = format!(
-        "watch caches ({}) fail although an API server answers, clients see former objects, grant or correct what is named: {first}",
+        "{what} ({}) fail although an API server answers, {seen}, grant or correct what is named: {first}",
         one_line(&named.join(", "), REASON)
     );
-    Some(Notice::new("failing-cache", text).about(resources))
-}
-
-/// The lookups by their resource, each with its error.
-fn failed_lookups(failing: Vec<(String, String)>) -> Option<Notice> {
-    let (count, (_, first)) = (failing.len(), failing.first()?);
-    let first = one_line(first, REASON);
-    let text = format!(
-        "{count} lookups of filters fail although an API server answers, filters see former values, grant what is missing: {first}"
-    );
-    Some(Notice::new("failing-lookups", text).about(failing.into_iter().map(|(resource, _)| resource)))
+    Some(Notice::new(name, text).about(resources))
 }

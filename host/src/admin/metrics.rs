@@ -24,6 +24,7 @@ pub struct AdminMetrics {
     reflector_objects: Gauge,
     health: Family<[(&'static str, &'static str); 1], Gauge>,
     notices: NoticeMetric,
+    filter_notices: Family<[(&'static str, String); 2], Gauge>,
     client_certificates: ClientCertificateMetrics,
     offline: Gauge<f64, AtomicU64>,
     grace_left: Gauge<f64, AtomicU64>,
@@ -60,6 +61,11 @@ impl AdminMetrics {
             "What an operator should know of this node, by name: 1 while it is so, see the troubleshooting",
             self.notices.clone(),
         );
+        registry.register(
+            "weir_filter_notices",
+            "The notices about a filter that clients see the outcome of, by filter and name: 1 while it is so",
+            self.filter_notices.clone(),
+        );
         registry.register_with_unit(
             "weir_offline",
             "Time that Weir has run since an API server could be reached last, 0 while one can",
@@ -92,6 +98,7 @@ impl AdminMetrics {
     pub(crate) fn sample_labels(&self) {
         self.set_health(NodeHealth::Ready);
         self.notices.get_or_create(&[("notice", String::new())]).set(0);
+        self.filter_notices.get_or_create(&[("filter", String::new()), ("notice", String::new())]).set(0);
         self.client_certificates.sample_labels();
     }
 
@@ -122,6 +129,10 @@ impl AdminMetrics {
     pub(crate) fn sample_health(&self, notices: &Notices, health: &HealthReport) {
         self.set_health(health.state);
         notices::sample(notices, &health.notices, &self.notices, &self.client_certificates);
+        self.filter_notices.clear();
+        for (filter, notice) in health.of_filters() {
+            self.filter_notices.get_or_create(&[("filter", filter.to_owned()), ("notice", notice.to_owned())]).set(1);
+        }
     }
 
     fn set_health(&self, state: NodeHealth) {

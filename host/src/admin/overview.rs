@@ -171,7 +171,7 @@ fn cache_rows(caches: &[CacheStatus]) -> Vec<Value> {
 
 /// The worst state has the highest rank.
 fn rank(state: &str) -> usize {
-    ["", "synced", "stale", "syncing", "failing"].iter().position(|known| *known == state).unwrap_or_default()
+    ["", "synced", "stale", "syncing", "error", "failing"].iter().position(|known| *known == state).unwrap_or_default()
 }
 
 impl CacheRow {
@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn the_worst_state_counts_for_a_row() {
-        let mut states = ["failing", "synced", "syncing", "stale", ""];
+        let mut states = ["failing", "synced", "error", "syncing", "stale", ""];
         states.sort_by_key(|state| rank(state));
-        assert_eq!(states, ["", "synced", "stale", "syncing", "failing"]);
+        assert_eq!(states, ["", "synced", "stale", "syncing", "error", "failing"]);
     }
 }

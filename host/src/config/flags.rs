@@ -243,8 +243,8 @@ pub(super) struct ServeFlags {
     /// CA bundle of the peers' serving certificates [default: the one of --node-kubeconfig]
     #[arg(long, env = "WEIR_PEER_CA_FILE", value_name = "FILE")]
     pub(super) peer_ca_file: Option<PathBuf>,
-    /// How long a peer may give no sign of life before the endpoints of its pods count as not ready: six signs that are missing.
-    /// Tests do not wait so long
+    // Hidden: only tests need another value, as they do not wait so long.
+    /// How long a peer may give no sign of life before the endpoints of its pods count as not ready: six signs that are missing
     #[arg(long, hide = true, env = "WEIR_PEER_SILENCE", value_name = "DURATION", default_value = "30s")]
     pub(super) peer_silence: String,
     /// Bytes a second that this node relays for peers that cannot reach an API server themselves; 0 relays nothing, and uses no peer as a relay
@@ -319,7 +319,8 @@ pub(super) struct ServeFlags {
     /// Whether kubelet's reports of its pods stand in for the API server's objects while it cannot be reached: on or off
     #[arg(long, env = "WEIR_LOCAL_STATUS", value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = on_or_off())]
     pub(super) local_status: bool,
-    /// File that has other content after each restart of the node. It is that of the kernel, and tests restart no node
+    // Hidden: it is that of the kernel, and only tests, which restart no node, need another one.
+    /// File that has other content after each restart of the node
     #[arg(
         long,
         hide = true,
@@ -334,10 +335,12 @@ pub(super) struct ServeFlags {
     /// Longest time that a client other than a node component keeps its permission to read while Weir runs without an API server, never past the expiry of its token
     #[arg(long, env = "WEIR_OFFLINE_GRACE", value_name = "DURATION", default_value = "24h")]
     pub(super) offline_grace: String,
-    /// Longest time that a request waits for the first filter set, less than clients wait; then it gets 503. Tests do not wait so long
+    // Hidden: only tests need another value, as they do not wait so long.
+    /// Longest time that a request waits for the first filter set, less than clients wait; then it gets 503
     #[arg(long, hide = true, env = "WEIR_START_WAIT", value_name = "DURATION", default_value = "10s")]
     pub(super) start_wait: String,
-    /// Longest time to finish open requests after SIGTERM or SIGINT, a third of what kubelet waits. Tests do not wait so long
+    // Hidden: only tests need another value, as they do not wait so long.
+    /// Longest time to finish open requests after SIGTERM or SIGINT, a third of what kubelet waits
     #[arg(long, hide = true, env = "WEIR_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s")]
     pub(super) drain_timeout: String,
     /// OTLP/HTTP endpoint that gets a trace of each request, as http://localhost:4318; needs a Weir that is built with the feature otlp [default: no traces]
@@ -362,20 +365,23 @@ pub(crate) fn definition() -> clap::Command {
 /// # Errors
 /// A [`UsageMessage`], also for `--help`.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageMessage> {
-    parse_in(InCluster::from_environment(), arguments)
+    parse_in(InCluster::from_environment(), |variable| std::env::var_os(variable).is_some(), arguments)
 }
 
 fn parse_in(
     in_cluster: Option<InCluster>,
+    is_set: impl Fn(&str) -> bool,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<Command, UsageMessage> {
     let arguments: Vec<_> = arguments.into_iter().collect();
-    if let Some(error) = removed::error(&arguments, |variable| std::env::var_os(variable).is_some()) {
+    let line = CommandLine::try_parse_from(&arguments)
+        .map_err(|error| UsageMessage { message: error.to_string(), code: if error.use_stderr() { 64 } else { 0 } });
+    // An environment with a variable that is gone must not take the help away that says what to set.
+    let is_help = line.as_ref().is_err_and(|shown| shown.code == 0);
+    if let Some(error) = removed::error(&arguments, is_set).filter(|_| !is_help) {
         return Err(error);
     }
-    let line = CommandLine::try_parse_from(arguments)
-        .map_err(|error| UsageMessage { message: error.to_string(), code: if error.use_stderr() { 64 } else { 0 } })?;
-    match line.command {
+    match line?.command {
         RawCommand::Serve(flags) => validated(*flags, in_cluster).map(Command::Serve),
         RawCommand::Run(flags) => Ok(Command::Run(flags)),
         RawCommand::Diff(flags) => Ok(Command::Diff(flags)),

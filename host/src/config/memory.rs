@@ -13,10 +13,12 @@ pub(super) struct MemoryFlags {
     /// Total memory for what Weir holds beyond its modules: half of it for stores, views and remembered responses, a quarter for responses that are buffered or that clients do not read, a quarter for recent events of watch caches. Half of the first part is for the daemon and node components, any other user has at most a tenth of it, at least 8Mi [default: three quarters of the cgroup's memory limit, else 512Mi]
     #[arg(long, env = "WEIR_MEMORY", value_name = "SIZE")]
     memory: Option<String>,
-    /// The part for responses, which tests make small alone.
+    // Hidden: only tests make one part small alone.
+    /// The part for responses
     #[arg(long, hide = true, env = "WEIR_RESPONSE_MEMORY", value_name = "SIZE")]
     response_memory: Option<String>,
-    /// The part for recent events, which tests make small alone.
+    // Hidden, as the part for responses is.
+    /// The part for recent events
     #[arg(long, hide = true, env = "WEIR_WATCH_MEMORY", value_name = "SIZE")]
     watch_memory: Option<String>,
 }

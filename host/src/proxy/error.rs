@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_may_be_tried_again() {
+    fn a_refusal_that_ends_by_itself_says_when_to_retry() {
         for (error, expected) in [
             (RequestError::TooMany(400), Some("1")),
             (StatusError::Stopping.into(), Some("1")),

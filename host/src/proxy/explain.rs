@@ -119,7 +119,7 @@ impl Proxy {
         *head.headers_mut() = headers;
         let peer = Peer::plain(client, local, connection);
         let caller = self.handlers.access.identify(&mut head, &parsed, &peer).await?;
-        let chain = self.handlers.chains.chain(&component, &object).await?;
+        let chain = self.handlers.chains.chain(&component, &object, self.handlers.start_wait).await?;
         let source = self.source(&caller, &parsed, &object, &component).await?;
         let set = self.handlers.chains.active();
         let subject = Subject {

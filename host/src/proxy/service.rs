@@ -407,7 +407,8 @@ impl Proxy {
         *websocket = handshake.map(|handshake| WebSocketWatch::take(request, handshake, peer)).transpose()?;
         let component = client_component(request.headers()).to_owned();
         let caller = self.handlers.access.identify(request, &parsed, peer).await.map_err(StatusError::from)?;
-        let route = self.handlers.chains.route(request.method(), &parsed, &component).await?;
+        let start_wait = self.handlers.start_wait;
+        let route = self.handlers.chains.route(request.method(), &parsed, &component, start_wait).await?;
         Ok(RequestContext { parsed, upgrade, component, caller, route })
     }
 

@@ -166,10 +166,7 @@ impl Changes {
 
     /// Returns what the present state makes of an attempt that has tried this.
     pub(super) async fn effect(&self, tried: &LastTried, serving: &watch::Receiver<Serving>) -> Effect {
-        let active = match &*serving.borrow() {
-            Serving::Live(set) => set.filters().to_vec(),
-            Serving::Unknown | Serving::Pending(_) => Vec::new(),
-        };
+        let active = serving.borrow().live().map(|set| set.filters().to_vec()).unwrap_or_default();
         let tried = tried.lock().clone();
         if active.is_empty() && tried.loading.is_none() {
             return Effect::None;

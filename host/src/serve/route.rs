@@ -75,13 +75,11 @@ impl Filtering {
 /// The filters in force.
 pub(crate) struct Chains {
     serving: ServingReceiver,
-    /// How long a request waits for the first filter set before it gets 503.
-    start_wait: Duration,
 }
 
 impl Chains {
-    pub(crate) fn new(serving: ServingReceiver, start_wait: Duration) -> Self {
-        Self { serving, start_wait }
+    pub(crate) fn new(serving: ServingReceiver) -> Self {
+        Self { serving }
     }
 
     /// What is active, and changes of it.
@@ -91,21 +89,19 @@ impl Chains {
 
     /// The active filter set; `None` before the first.
     pub(crate) fn active(&self) -> Option<Arc<FilterSet>> {
-        match &*self.serving.borrow() {
-            Serving::Live(set) => Some(set.clone()),
-            Serving::Unknown | Serving::Pending(_) => None,
-        }
+        self.serving.borrow().live().cloned()
     }
 
     /// Selects the route of a request. Cancel-safe.
     ///
     /// # Errors
-    /// [`StatusError::Starting`]: a filter may match, and the filters were not ready within `--start-wait`.
+    /// [`StatusError::Starting`]: a filter may match, and the filters were not ready within `start_wait`.
     pub(crate) async fn route(
         &self,
         method: &Method,
         parsed: &RequestInfo,
         component: &str,
+        start_wait: Duration,
     ) -> Result<Route, StatusError> {
         let reads = matches!(*method, Method::GET | Method::HEAD);
         // With the legacy path prefix `watch/`, the verb is watch for every method.
@@ -114,9 +110,9 @@ impl Chains {
         };
         let Some(resource) = parsed.resource().filter(is_filtered) else { return Ok(Route::Forward) };
         let resource = resource.clone();
-        let chain = self.chain(component, &resource).await?;
+        let chain = self.chain(component, &resource, start_wait).await?;
         if chain.is_some()
-            && let Some(set) = self.active()
+            && let Some(set) = self.serving.borrow().live()
         {
             set.filters().iter().for_each(|filter| filter.note_request(component, &resource.resource, VerbClass::Read));
         }
@@ -128,11 +124,12 @@ impl Chains {
     }
 
     /// Returns the chain for a component and a resource, for reads and for the responses to writes; none if no filter
-    /// matches. Waits for the first filter set if a filter may match. Cancel-safe.
+    /// matches. Waits so long for the first filter set if a filter may match. Cancel-safe.
     pub(crate) async fn chain(
         &self,
         component: &str,
         resource: &ResourceRequest,
+        start_wait: Duration,
     ) -> Result<Option<Chain>, StatusError> {
         let decided = |serving: &Serving| match serving {
             Serving::Unknown | Serving::Pending(None) => None,
@@ -154,12 +151,13 @@ impl Chains {
                 serving.changed().await.ok()?;
             }
         };
-        tokio::time::timeout(self.start_wait, waited).await.ok().flatten().ok_or(StatusError::Starting)
+        tokio::time::timeout(start_wait, waited).await.ok().flatten().ok_or(StatusError::Starting)
     }
 
     /// The filters in force for a component and a resource.
     pub(crate) fn filtering(&self, component: &str, resource: &GroupResource) -> Filtering {
-        let Some(set) = self.active() else { return Filtering::of(None) };
+        let serving = self.serving.borrow();
+        let Some(set) = serving.live() else { return Filtering::of(None) };
         match set.chain(component, resource, VerbClass::Read) {
             Some(chain) => Filtering::of(Some(chain)),
             None => Filtering { version: set.unfiltered_since(component, resource), ..Filtering::of(None) },
@@ -169,11 +167,14 @@ impl Chains {
     /// Whether a client of this component may hold what filters have made of a resource.
     pub(crate) fn has_filtered(&self, component: &str, resource: &GroupResource) -> bool {
         // Before the first set, the rules of a former process are not read yet.
-        self.active().is_none_or(|set| set.has_filtered(component, resource))
+        self.serving.borrow().live().is_none_or(|set| set.has_filtered(component, resource))
     }
 
     /// Whether the active filter set matches reads of a resource by a component; false before the first set.
     pub(crate) fn is_filtered_now(&self, component: &str, resource: &ResourceRequest) -> bool {
-        self.active().is_some_and(|set| set.chain(component, &resource.resource, VerbClass::Read).is_some())
+        self.serving
+            .borrow()
+            .live()
+            .is_some_and(|set| set.chain(component, &resource.resource, VerbClass::Read).is_some())
     }
 }

@@ -99,7 +99,7 @@ impl CacheMetrics {
         );
         registry.register(
             "weir_cache_stores",
-            "Watch caches by resource and state: synced, syncing, stale (from disk, not confirmed) or failing",
+            "Watch caches by resource and state: synced, syncing, stale (from disk, not confirmed), failing (the notice failing-cache), or error (of lookups, or of what one client asks for or may read)",
             self.stores.clone(),
         );
         registry.register_with_unit(
@@ -127,18 +127,6 @@ impl CacheMetrics {
         }
         drop(self.received.get_or_create(&label));
         drop(self.stores.get_or_create(&StateLabels { resource: String::new(), state: "" }));
-    }
-}
-
-impl CacheStatus {
-    /// The state of the store, as a label.
-    pub fn state(&self) -> &'static str {
-        match &self.store {
-            store if store.error.is_some() => "failing",
-            store if !store.synced => "syncing",
-            store if store.stale => "stale",
-            _ => "synced",
-        }
     }
 }
 

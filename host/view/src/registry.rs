@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Identity, KUBELET, ResourceRequest, Verb, VerbClass};
-use weir_runtime::{ChainVersion, Serving, ServingReceiver};
+use weir_runtime::{ChainVersion, ServingReceiver};
 use weir_store::CacheDifference;
 use weir_store::cache::Collection;
 use weir_store::disk::DiskCache;
@@ -126,11 +126,9 @@ impl Views {
         if matches!(resource.as_str(), "events" | "leases" | "componentstatuses") {
             return false;
         }
-        let is_filtered = match &*self.serving.borrow() {
-            Serving::Live(set) => set.chain(component, &request.resource, VerbClass::Read).is_some(),
-            Serving::Unknown | Serving::Pending(_) => false,
-        };
-        is_filtered && self.api_services.is_local(group, &request.version)
+        let serving = self.serving.borrow();
+        let chain = serving.live().and_then(|set| set.chain(component, &request.resource, VerbClass::Read));
+        chain.is_some() && self.api_services.is_local(group, &request.version)
     }
 
     /// Whether the API server itself is known to serve a group, and no aggregated API server.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_runtime::ChainVersion;
 use weir_store::cache::{Collection, StoreStatus};
 use weir_store::disk::DiskStoreStatus;
-use weir_store::{StoreHandle, StoreReader};
+use weir_store::{ReflectorError, StoreHandle, StoreReader};
 
 use super::object::ViewOutcome;
 use super::state::View;
@@ -60,6 +60,38 @@ impl CacheStatus {
             views,
         }
     }
+
+    /// Why the store fails, if clients read it and none of them brings it about. The notice `failing-cache`, the state `failing` and
+    /// the alert on that state share this, so that none is seen without the others. A failing lookup has a notice of its own.
+    #[must_use]
+    pub fn fault(&self) -> Option<&ReflectorError> {
+        let error = self.store.error.as_ref().filter(|_| !self.views.is_empty())?;
+        is_of_node(&self.reader, error).then_some(error)
+    }
+
+    /// The state of the store, as a label.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match &self.store {
+            _ if self.fault().is_some() => "failing",
+            store if store.error.is_some() => "error",
+            store if !store.synced => "syncing",
+            store if store.stale => "stale",
+            _ => "synced",
+        }
+    }
+}
+
+/// Whether an error of a watch cache is a fault of the node: no client brings it about by what it asks for, its permissions or its
+/// share, and a resource that the API server does not serve has no objects.
+fn is_of_node(reader: &StoreReader, error: &ReflectorError) -> bool {
+    match error {
+        ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. } => *reader == StoreReader::Daemon,
+        ReflectorError::Unavailable { .. } | ReflectorError::InvalidResponse { .. } => {
+            matches!(reader, StoreReader::Daemon | StoreReader::Node | StoreReader::User(_))
+        }
+        _ => false,
+    }
 }
 
 impl View {
@@ -89,6 +121,47 @@ impl View {
             degraded: self.degraded_objects(),
             events,
             event_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_kube::GroupResource;
+    use weir_store::ImpersonatedUser;
+
+    use super::*;
+
+    #[test]
+    fn what_a_client_brings_about_is_no_fault_of_a_watch_cache() {
+        let resource = || GroupResource::new("services", "");
+        let (message, reason) = (String::new, String::new);
+        let refused = [
+            ReflectorError::Forbidden { resource: resource(), message: message() },
+            ReflectorError::Unauthorized { resource: resource(), message: message() },
+        ];
+        let failed = [
+            ReflectorError::Unavailable { resource: resource(), reason: reason() },
+            ReflectorError::InvalidResponse { resource: resource(), reason: reason() },
+        ];
+        let asked = [
+            ReflectorError::Rejected { resource: resource(), code: 400, message: message() },
+            ReflectorError::NoRoom { resource: resource() },
+            ReflectorError::TooLarge { resource: resource(), limit: 1 },
+            ReflectorError::NotServed { resource: resource() },
+        ];
+        let user = ImpersonatedUser { user: "jane".to_owned(), groups: Vec::new() };
+        let client = StoreReader::Client("hash".into());
+        for (reader, of_refused, of_failed) in [
+            (StoreReader::Daemon, true, true),
+            (StoreReader::Node, false, true),
+            (StoreReader::User(Arc::new(user)), false, true),
+            (StoreReader::Private(Arc::new(client.clone())), false, false),
+            (client, false, false),
+        ] {
+            let faults = |errors: &[ReflectorError]| errors.iter().all(|error| is_of_node(&reader, error));
+            assert_eq!((faults(&refused), faults(&failed)), (of_refused, of_failed), "{reader:?}");
+            assert!(!asked.iter().any(|error| is_of_node(&reader, error)), "{reader:?}");
         }
     }
 }

@@ -143,7 +143,7 @@ const FIXED: &[&[&str]] = &[
     &[
         "extraVolumes=[{\"name\":\"a\",\"configMap\":{\"name\":\"a\"}}]",
         "extraVolumeMounts=[{\"name\":\"a\",\"mountPath\":\"/a\"}]",
-        "extraEnv=[{\"name\":\"A\",\"value\":\"1\"}]",
+        "extraEnv=[{\"name\":\"A\",\"value\":\"1\"},{\"name\":\"KUBECONFIG\",\"value\":\"/a/kubeconfig\"}]",
     ],
     &[
         "extraVolumes=[{\"name\":\"a\"},{\"name\":\"b\",\"emptyDir\":{\"medium\":\"Memory\",\"sizeLimit\":\"1Mi\"}}]",

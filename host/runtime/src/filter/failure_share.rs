@@ -11,8 +11,7 @@ use tokio::time::Instant;
 
 /// The time that counts, in minutes.
 const MINUTES: u64 = 5;
-/// A filter fails above this share of its objects, in percent. The alert `WeirFilterFailing` has this share, too, over 10
-/// minutes.
+/// A filter fails above this share of its objects, in percent. The notice `filter-failing` and the alert on it begin there.
 const PERCENT: u64 = 1;
 /// The fewest failures: fewer are single objects, which are set aside if they go on.
 const FEWEST: u64 = 3;

@@ -19,6 +19,17 @@ pub enum Serving {
     Live(Arc<FilterSet>),
 }
 
+impl Serving {
+    /// The filter set in force; `None` before the first.
+    #[must_use]
+    pub fn live(&self) -> Option<&Arc<FilterSet>> {
+        match self {
+            Self::Live(set) => Some(set),
+            Self::Unknown | Self::Pending(_) => None,
+        }
+    }
+}
+
 /// The sender of the state, which only the reload uses.
 pub type ServingSender = watch::Sender<Serving>;
 /// The receiver of the state. `changed()` wakes waiting requests and open watches.

@@ -7,7 +7,7 @@ use weir_access::Outage;
 use weir_kube::GroupResource;
 use weir_spec::FilterName;
 use weir_store::disk::sample_conditions;
-use weir_store::{ImpersonatedUser, ResourceStores, ResourceStoresConfig};
+use weir_store::{ReflectorError, ReflectorState, ResourceStores, ResourceStoresConfig};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig, clock};
 
 use super::super::notices::{self, HttpsPort, tests::assert_documented};
@@ -126,30 +126,50 @@ fn objects_without_a_verdict_are_a_fault() {
 #[test]
 fn what_filters_fail_on_is_in_the_troubleshooting() {
     let first = SetAsideObject { object: "Service a/b".to_owned(), failures: 3, error: "trap: \u{1b}x".to_owned() };
-    let lookups = vec![("nodepools".to_owned(), "listing nodepools failed: 403".to_owned()); 2];
     for notice in [
         suspended("pools", "Ignore", Some("used up its time")),
         suspended("pools", "Ignore", None),
         failing("pools", "Ignore", 7, &first),
         failing_above("pools", "Ignore", Some("refused: \u{1b}")),
-        failed_lookups(lookups).unwrap(),
     ] {
         assert_documented(notice.name, &notice.text);
         assert!(!notice.text.contains('\u{1b}'), "{notice:?}");
         assert!(notice.subjects.iter().all(|subject| subject.ends_with("pools")), "{notice:?}");
     }
-    assert_eq!(failed_lookups(Vec::new()), None);
 }
 
 #[test]
-fn a_failing_watch_cache_is_a_fault_that_names_resources_and_a_reason() {
+fn failing_watch_caches_and_lookups_are_faults_that_name_resources_and_a_reason() {
     let failing =
         ["services", "endpoints", "services"].map(|resource| (resource.to_owned(), "listing: 403".to_owned()));
-    let found = failed_caches(failing.to_vec());
-    let text = named(found.as_slice(), "failing-cache");
-    assert!(text.starts_with("watch caches (endpoints, services) fail") && text.ends_with(": listing: 403"), "{text}");
-    assert_eq!(found.unwrap().subjects, ["endpoints", "services"]);
-    assert_eq!(failed_caches(Vec::new()), None);
+    for (fault, name, what) in [
+        (failed_caches as fn(Vec<(String, String)>) -> Option<Notice>, "failing-cache", "watch caches"),
+        (failed_lookups, "failing-lookups", "lookups of filters"),
+    ] {
+        let found = fault(failing.to_vec());
+        let text = named(found.as_slice(), name);
+        let start = format!("{what} (endpoints, services) fail although an API server answers, ");
+        assert!(text.starts_with(&start) && text.ends_with(": listing: 403"), "{text}");
+        assert_eq!(found.unwrap().subjects, ["endpoints", "services"]);
+        assert_eq!(fault(Vec::new()), None);
+    }
+}
+
+/// The pool and the switch of the node stay as they were.
+#[test]
+fn the_own_node_is_a_failing_lookup_unless_another_notice_is_about_it() {
+    let nodes = || GroupResource::new("nodes", "");
+    let error = ReflectorError::Forbidden { resource: nodes(), message: String::new() };
+    let lookup = LookupSpec { name: Some("edge-a".to_owned()), metadata_only: true, ..LookupSpec::all(nodes()) };
+    let state = ReflectorState { synced: true, error: Some(error.clone()) };
+    let own = [ReflectorStatus { lookup: Arc::new(lookup), state, objects: 1, stale: false, lag: None }];
+    let (notices, node) = switched(false);
+    let failures = lookup_failures(&own, &notices);
+    assert!(matches!(&failures[..], [(resource, reason)] if resource == "nodes" && *reason == error.to_string()));
+    assert!(notices.present().is_empty());
+    node.send_replace(NodeState::Unreadable(error.to_string()));
+    assert_eq!(lookup_failures(&own, &notices), []);
+    assert_eq!(notices.present()[0].name, "no-node");
 }
 
 #[test]
@@ -157,37 +177,4 @@ fn the_reason_of_a_daemon_without_filters_has_the_errors_of_lookups() {
     let missing = Missing::Filters(vec!["a".to_owned()]);
     let not_ready = NotReady { missing, errors: vec!["x".into(), "y".into()] };
     assert_eq!(not_ready.to_string(), "filters are loading: a; x; y");
-}
-
-#[test]
-fn what_a_client_brings_about_is_no_fault_of_a_watch_cache() {
-    let resource = || GroupResource::new("services", "");
-    let (message, reason) = (String::new, String::new);
-    let refused = [
-        ReflectorError::Forbidden { resource: resource(), message: message() },
-        ReflectorError::Unauthorized { resource: resource(), message: message() },
-    ];
-    let failed = [
-        ReflectorError::Unavailable { resource: resource(), reason: reason() },
-        ReflectorError::InvalidResponse { resource: resource(), reason: reason() },
-    ];
-    let asked = [
-        ReflectorError::Rejected { resource: resource(), code: 400, message: message() },
-        ReflectorError::NoRoom { resource: resource() },
-        ReflectorError::TooLarge { resource: resource(), limit: 1 },
-        ReflectorError::NotServed { resource: resource() },
-    ];
-    let user = ImpersonatedUser { user: "jane".to_owned(), groups: Vec::new() };
-    let client = StoreReader::Client("hash".into());
-    for (reader, of_refused, of_failed) in [
-        (StoreReader::Daemon, true, true),
-        (StoreReader::Node, false, true),
-        (StoreReader::User(Arc::new(user)), false, true),
-        (StoreReader::Private(Arc::new(client.clone())), false, false),
-        (client, false, false),
-    ] {
-        let faults = |errors: &[ReflectorError]| errors.iter().all(|error| is_of_node(&reader, error));
-        assert_eq!((faults(&refused), faults(&failed)), (of_refused, of_failed), "{reader:?}");
-        assert!(!asked.iter().any(|error| is_of_node(&reader, error)), "{reader:?}");
-    }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use super::UsageMessage;
 
 /// The flags of `weir serve`, and what to do about each.
-const REMOVED: [(&str, &str); 3] = [
+pub(super) const REMOVED: [(&str, &str); 3] = [
     ("memory-budget", "--memory is the budget of all parts, and half of it is this one: give twice as much there"),
     ("cache-commit-size", "a commit follows after 4 MiB of changes, leave it out"),
     (
@@ -24,7 +24,6 @@ pub(super) fn error(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Op
         let texts = arguments.iter().filter_map(|argument| argument.to_str()?.strip_prefix("--"));
         texts.map(|text| text.split_once('=').map_or(text, |(flag, _)| flag)).any(|flag| flag == name)
     };
-    let variable = |name: &str| format!("WEIR_{}", name.replace('-', "_").to_uppercase());
     let lines = REMOVED.iter().flat_map(|(name, instead)| {
         let flag = is_given(name).then(|| format!("--{name}"));
         let variable = Some(variable(name)).filter(|variable| is_set(variable));
@@ -32,4 +31,9 @@ pub(super) fn error(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Op
     });
     let message: String = lines.collect();
     (!message.is_empty()).then_some(UsageMessage { message, code: 64 })
+}
+
+/// The environment variable of a flag.
+pub(super) fn variable(name: &str) -> String {
+    format!("WEIR_{}", name.replace('-', "_").to_uppercase())
 }

@@ -1,5 +1,6 @@
 //! The rules of the command line.
 
+use serde_json::json;
 use weir_upstream::ServerSource;
 
 use super::*;
@@ -11,7 +12,16 @@ fn line(text: &str) -> Result<Command, UsageMessage> {
 }
 
 fn line_in(in_cluster: Option<InCluster>, text: &str) -> Result<Command, UsageMessage> {
-    parse_in(in_cluster, std::iter::once("weir").chain(text.split_whitespace()).map(OsString::from))
+    parse_in(in_cluster, |_| false, arguments(text))
+}
+
+/// In an environment that has every variable.
+fn line_with_variables(text: &str) -> Result<Command, UsageMessage> {
+    parse_in(None, |_| true, arguments(text))
+}
+
+fn arguments(text: &str) -> Vec<OsString> {
+    std::iter::once("weir").chain(text.split_whitespace()).map(OsString::from).collect()
 }
 
 fn serve(text: &str) -> ServeConfig {
@@ -49,8 +59,13 @@ fn unknown_flags_and_bad_values_end_with_64_and_name_the_flag() {
 
 #[test]
 fn help_and_version_end_with_0() {
-    for text in ["--help", "serve --help", "--version"] {
+    for text in ["--help", "serve --help", "help serve", "run --help", "--version", "version"] {
         assert_eq!(line(text).unwrap_err().code, 0, "{text}");
+        assert_eq!(
+            line_with_variables(text).unwrap_err(),
+            line(text).unwrap_err(),
+            "{text}: removed variables are set"
+        );
     }
 }
 
@@ -240,19 +255,40 @@ fn an_interval_of_zero_compares_no_watch_cache() {
 
 #[test]
 fn a_removed_flag_or_variable_is_named_with_what_to_do() {
-    let arguments = |text: &str| text.split_whitespace().map(OsString::from).collect::<Vec<_>>();
-    let message = refused("serve --memory-budget 1Gi --cache-commit-size=1Mi");
-    for words in ["--memory-budget is no flag any more: --memory is", "--cache-commit-size is no flag any more: "] {
-        assert!(message.contains(words), "{words} in {message}");
+    for (name, instead) in removed::REMOVED {
+        for text in [format!("--{name} 1Gi"), format!("--{name}=1Gi")] {
+            let message = refused(&format!("serve {text}"));
+            assert_eq!(message, format!("error: --{name} is no flag any more: {instead}\n"));
+        }
+        let variable = removed::variable(name);
+        let arguments = arguments("serve --server http://a --node-name n");
+        let message = parse_in(None, |set| set == variable, arguments).unwrap_err().message;
+        assert_eq!(message, format!("error: {variable} is no flag any more: {instead}\n"));
+        let other = line(&format!("status --{name}")).unwrap_err().message;
+        assert!(!other.contains(instead), "{name} was no flag of another command: {other}");
     }
-    let of_variable = removed::error(&arguments("weir serve"), |name| name == "WEIR_MEMORY_BUDGET").unwrap();
-    assert!(
-        of_variable.message.starts_with("error: WEIR_MEMORY_BUDGET is no flag any more"),
-        "{}",
-        of_variable.message
-    );
-    assert!(removed::error(&arguments("weir serve --memory 1Gi"), |_| false).is_none());
-    assert!(removed::error(&arguments("weir status --memory-budget"), |_| true).is_none());
+    let all: String = removed::REMOVED.iter().map(|(name, _)| format!(" --{name}=1")).collect();
+    assert_eq!(refused(&format!("serve{all}")).lines().count(), removed::REMOVED.len(), "all are reported at once");
+    assert!(line_with_variables("status").is_ok(), "other commands have no such variables");
+}
+
+/// Before an upgrade, not in the log of a pod that does not start.
+#[test]
+fn the_chart_and_the_page_of_upgrades_name_each_removed_flag() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../deploy/helm/weir/values.schema.json")).unwrap();
+    let upgrade = include_str!("../../../../deploy/upgrade.md");
+    let (mut of_flags, mut of_variables) = (Vec::new(), Vec::new());
+    for (name, instead) in removed::REMOVED {
+        let refused = |given: &str| json!({"const": format!("not {given}, which is no flag any more: {instead}")});
+        let (flag, variable) = (format!("--{name}"), removed::variable(name));
+        of_flags.push(json!({"if": {"pattern": format!("^{flag}(=|$)")}, "then": refused(&flag)}));
+        of_variables.push(json!({"if": {"const": variable}, "then": refused(&variable)}));
+        assert!(upgrade.contains(&format!("`{flag}`")), "upgrade.md does not name {flag}");
+    }
+    assert_eq!(schema["properties"]["extraArgs"]["items"]["allOf"], json!(of_flags));
+    let variable = &schema["definitions"]["environmentVariable"]["properties"]["name"];
+    assert_eq!(variable["allOf"], json!(of_variables));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use weir_apiserver::{Action, End};
 
+use super::caches::metrics;
 use super::filtered::filtered;
 use super::*;
 use weir_process::ledger::{Owner, Use};
@@ -146,6 +147,26 @@ async fn a_watch_whose_view_is_closed_while_it_waits_for_its_list_is_refused() {
     let (response, ()) = tokio::join!(fixture.send(WATCH, &[]), closed);
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(response.headers().contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_for_one_client_alone_is_no_failing_cache() {
+    let (fixture, _script) = filtered().await;
+    let mut events = fixture.watch_as(WATCH, &[("authorization", "Bearer one")]).await;
+    assert_eq!((events.next_summary().await, events.next_summary().await), ("ADDED a".into(), "ADDED c".into()));
+    fixture.server.on_request(|_| Action::json(500, json!({"kind": "Status", "apiVersion": "v1"}).to_string()));
+    fixture.server.close_watches(End::Clean);
+    let store = || fixture.caches.to_json()["stores"][0].clone();
+    let failed = async {
+        while store()["error"].is_null() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), failed).await.unwrap();
+    assert_eq!(store()["state"], "error");
+    let text = metrics(&fixture);
+    assert!(text.contains("weir_cache_stores{resource=\"services\",state=\"error\"} 1\n"), "{text}");
+    assert!(!text.contains("state=\"failing\""), "no notice would say why WeirCacheFailing fires: {text}");
 }
 
 /// The store's own watch goes on for minutes.
