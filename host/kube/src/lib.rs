@@ -1,5 +1,5 @@
 //! The vocabulary of the Kubernetes API: names of resources, requests, content negotiation, label selectors, the
-//! patches of a pod's status, the credential of a request, and YAML as `kubectl` reads it.
+//! patches of a pod's status, the credential of a request, quantities and durations, and YAML as `kubectl` reads it.
 //!
 //! This crate performs no I/O and depends on no other crate of the workspace. Its modules depend on each other in one
 //! direction only:
@@ -11,9 +11,10 @@
 //! credential ─► go_text
 //! impersonation ─► request_info
 //! label_selector ─► names
-//! interface_address, node_user, pod_status, yaml
+//! amount, interface_address, node_user, pod_status, yaml
 //! ```
 
+mod amount;
 mod credential;
 mod field_selector;
 mod go_text;
@@ -31,6 +32,7 @@ mod request_info;
 mod verb;
 mod yaml;
 
+pub use amount::{duration, quantity};
 pub use credential::{Credential, CredentialError, Token, is_websocket};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldSupport};
 pub use group_resource::{GroupResource, ResourceNameError};
