@@ -122,7 +122,7 @@ const FACES: &[(&str, usize)] = &[
     ("access", 14),
     ("document", 43),
     ("front", 21),
-    ("kube", 46),
+    ("kube", 47),
     ("kubeconfig", 7),
     ("process", 31),
     ("registry", 24),
