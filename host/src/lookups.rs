@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, try_join_all};
 use weir_document::{CachedObject, Selection};
 use weir_kube::{GroupResource, InterfaceAddress, LookupSpec, Presence};
 use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
-use weir_store::{FileObjects, FileObjectsError, ReflectorHandle, Reflectors, StoreSnapshot};
+use weir_store::{FileObjects, FileObjectsError, LookupSnapshot, ReflectorHandle, Reflectors};
 
 /// The cluster view of the daemon: snapshots of the reflectors' store.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct ReflectorLookups(Arc<ReflectorView>);
 
 /// A snapshot of the store.
 #[derive(Debug)]
-struct ReflectorSnapshot(Arc<StoreSnapshot>);
+struct ReflectorSnapshot(Arc<LookupSnapshot>);
 
 /// The objects from files, which have one version only, and the resources that the cluster of them does not serve.
 #[derive(Debug)]

@@ -33,7 +33,6 @@ const PLACES: &[Place] = &[
             "runtime/src/module/cgroup.rs",
             "src/admin/metrics.rs",
             // A child process; measurements; the test of the documents.
-            "registry/src/file.rs",
             "document/examples/speed.rs",
             "runtime/src/wasm/linear_cost.rs",
             "src/documents.rs",

@@ -1,4 +1,7 @@
 //! Clients of the API server with a bound on their requests: never more than a number in any second.
+//!
+//! The bound is ours: tower's `RateLimit` counts in windows and governor's cells come back while others are used, so that both let
+//! nearly twice the number pass within one second.
 
 use std::collections::VecDeque;
 use std::future::Future as _;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use weir_kube::error_chain;
+
 /// The problems of each part by its name. A part without an entry works.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -80,22 +82,13 @@ pub fn explain(error: &kube::Error) -> String {
     }
 }
 
-/// An error and its causes, in one line.
+/// An error and its causes, on one line.
 #[must_use]
 pub fn report(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.replace('\n', " ")
+    error_chain(error).replace('\n', " ")
 }
 
-/// The same for an error of a watch of `resource`.
+/// What an error of a watch of `resource` means to an operator of the cluster.
 #[must_use]
 pub fn explain_watch(resource: &str, error: &kube::runtime::watcher::Error) -> String {
     use kube::runtime::watcher::Error;

@@ -2,6 +2,7 @@
 //!
 //! A replica that cannot renew its Lease before the others may take it stops the process: two acting replicas would undo each
 //! other's work. Clocks of replicas are not compared: a Lease is old if it did not change for its duration, as seen here.
+//! Kept by hand for that: kube has no leader election, and `kube-leader-election` compares the Lease's time with the local clock.
 
 use std::time::Duration;
 

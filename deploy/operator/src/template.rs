@@ -1,6 +1,9 @@
 //! Templates: the manifests of an ingress controller, with variables. A template is data: three files below `templates/`, or the
 //! same three keys of a ConfigMap.
 //!
+//! The language is ours: variables stand in parsed manifests, so that no value can become structure. `minijinja` renders text, in
+//! which one can, and overlays by server-side apply would have to repeat each name and selector that has the pool in it.
+//!
 //! `template.yaml` names the version and the default values of variables, `pool.yaml` has the objects of a pool, and the optional
 //! `shared.yaml` those that exist once. [`Template::pool_objects`] and [`Template::shared_objects`] render and check them: what
 //! they return names allowed kinds in the one namespace only.

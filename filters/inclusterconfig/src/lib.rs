@@ -15,6 +15,7 @@
 
 use serde::Deserialize;
 use weir_edge::kube_proxy::KubeProxyConfig;
+use weir_edge::yaml;
 use weir_filter::{Error, Filter, Object, Plan, Verdict};
 
 /// The settings, see the crate's documentation.
@@ -57,8 +58,8 @@ fn in_cluster(config: &str) -> Option<String> {
     if !config.contains("kubeconfig") {
         return None;
     }
-    match yaml::entries(config) {
-        Ok(entries) => yaml::without(config, &entries),
+    match yaml::without(config, "kubeconfig") {
+        Ok(edited) => edited,
         // kube-proxy rejects this text too. The filter still edits the lines that are unambiguous.
         Err(_) => config.lines().any(names_kubeconfig).then(|| commented(config)),
     }
@@ -85,8 +86,6 @@ fn commented(config: &str) -> String {
     }
     result
 }
-
-mod yaml;
 
 weir_filter::export!(InClusterConfig);
 weir_filter::cases!(InClusterConfig);

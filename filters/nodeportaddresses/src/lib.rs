@@ -29,7 +29,6 @@
 
 mod blocks;
 mod config;
-mod flow;
 
 use std::fmt::{self, Formatter};
 

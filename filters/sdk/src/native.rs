@@ -32,14 +32,3 @@ pub struct Node {
     /// The daemon's address for pods.
     pub endpoint: Option<Endpoint>,
 }
-
-/// Returns the message of an error followed by those of its sources, in one line.
-pub(crate) fn error_report(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        message = format!("{message}: {error}");
-        source = error.source();
-    }
-    message
-}

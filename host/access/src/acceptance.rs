@@ -18,7 +18,7 @@ use moka::future::Cache;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout};
 
-use super::self_review::{Answer, ask};
+use super::self_review::{ReviewResponse, ask};
 use crate::Access;
 use crate::caller::{Account, Caller, IssuedToken, hash_of, issued_claims, token_hash};
 use weir_process::ledger::Owner;
@@ -156,15 +156,15 @@ impl Access {
         let body = serde_json::to_vec(&SelfSubjectReview::default()).unwrap_or_default();
         let answer = timeout(TIMEOUT, ask::<SelfSubjectReview>(&self.upstream, caller, PATH, body)).await;
         let (authentication, lifetime) = match answer {
-            Ok(Ok(Answer::Review(review))) => match account(review) {
+            Ok(Ok(ReviewResponse::Review(review))) => match account(review) {
                 Some(account) => (Authentication::Accepted(Arc::new(account)), ACCEPTED),
                 None => (Authentication::Refused, REFUSED),
             },
-            Ok(Ok(Answer::Refused(StatusCode::UNAUTHORIZED))) => {
+            Ok(Ok(ReviewResponse::Refused(StatusCode::UNAUTHORIZED))) => {
                 self.end(caller).await;
                 (Authentication::Refused, REFUSED)
             }
-            Ok(Ok(Answer::Refused(_))) => (Authentication::Unknown, REFUSED),
+            Ok(Ok(ReviewResponse::Refused(_))) => (Authentication::Unknown, REFUSED),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the API server does not say whose credential a client has");
                 (Authentication::Unknown, Duration::ZERO)

@@ -23,7 +23,7 @@ const PATH: PathAndQuery = PathAndQuery::from_static("/apis/authorization.k8s.io
 const MAX_ANSWER: usize = 256 << 10;
 
 /// The API server's answer to a review that a client's own credential asks for.
-pub(super) enum Answer<T> {
+pub(super) enum ReviewResponse<T> {
     Review(T),
     /// 401 or 403: the credential is not valid, or may not even ask; or 404: this API server has no such review.
     Refused(StatusCode),
@@ -68,12 +68,12 @@ impl Access {
             let rows = self.grants.forgotten();
             let answer = ask::<SelfSubjectAccessReview>(&self.upstream, caller, PATH, review(asked)?).await?;
             let review = match answer {
-                Answer::Review(review) => review,
-                Answer::Refused(StatusCode::UNAUTHORIZED) => {
+                ReviewResponse::Review(review) => review,
+                ReviewResponse::Refused(StatusCode::UNAUTHORIZED) => {
                     self.revoke(caller).await;
                     return Ok(false);
                 }
-                Answer::Refused(_) => return Ok(false),
+                ReviewResponse::Refused(_) => return Ok(false),
             };
             let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
             // Another cluster may have its file now.
@@ -166,7 +166,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     caller: &Caller,
     path: PathAndQuery,
     review: Vec<u8>,
-) -> Result<Answer<T>, AccessError> {
+) -> Result<ReviewResponse<T>, AccessError> {
     let mut headers = caller.headers().clone();
     // The API server's audit log shows that Weir asks.
     set_user_agent(&mut headers);
@@ -177,12 +177,12 @@ pub(super) async fn ask<T: DeserializeOwned>(
     let answer = upstream.send(caller.identity(), Purpose::Short, head, body).await?;
     let status = answer.status();
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND) {
-        return Ok(Answer::Refused(status));
+        return Ok(ReviewResponse::Refused(status));
     }
     if !status.is_success() {
         return Err(AccessError::Review(format!("the API server answers {status}")));
     }
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
     let body = body.map_err(|error| AccessError::Review(error.to_string()))?.to_bytes();
-    serde_json::from_slice(&body).map(Answer::Review).map_err(|error| AccessError::Review(error.to_string()))
+    serde_json::from_slice(&body).map(ReviewResponse::Review).map_err(|error| AccessError::Review(error.to_string()))
 }

@@ -2,7 +2,7 @@
 //! apimachinery does.
 //!
 //! The API server knows a few fields of each kind. [`FieldSelector::support`] returns which ones Weir evaluates as the server
-//! does; requests with others go upstream.
+//! does; requests with others go upstream. Kept by hand: kube has no field selectors but text.
 
 mod support;
 

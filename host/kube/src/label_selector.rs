@@ -1,6 +1,6 @@
 //! Kubernetes label selectors, for example `app=web,tier in (a,b),!canary`, parsed as `labels.Parse` of apimachinery does.
 //!
-//! A selector is parsed once and owns its text.
+//! A selector is parsed once and owns its text. Kept by hand: kube-core's `Selector` matches labels, but parses no text.
 
 mod parser;
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use weir_spec::{Digest, MAX_MODULE};
 
 use crate::layout::Layout;
-use crate::manifest::{Blob, DOCKER_LIST, Entry, INDEX, MANIFEST, Manifest};
+use crate::manifest::{DOCKER_LIST, Descriptor, INDEX, MANIFEST, Manifest};
 
 /// The configuration of the artifact.
 pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
@@ -42,9 +42,9 @@ pub(crate) enum Parsed {
 /// What is common to manifests and indexes.
 #[derive(Deserialize)]
 struct Either {
-    config: Option<Blob>,
-    layers: Option<Vec<Blob>>,
-    manifests: Option<Vec<Entry>>,
+    config: Option<Descriptor>,
+    layers: Option<Vec<Descriptor>>,
+    manifests: Option<Vec<Descriptor>>,
 }
 
 /// Why an artifact is no module.
@@ -86,9 +86,10 @@ pub(crate) fn parse(manifest: &[u8]) -> Result<Parsed, ArtifactError> {
 }
 
 /// Chooses the WebAssembly of an index. A filter is a component, which is `wasip2`; what is `wasip1` is none, in general.
-fn of_index(entries: &[Entry]) -> Result<Parsed, ArtifactError> {
-    let platform =
-        |entry: &Entry| entry.platform.as_ref().map(|platform| (platform.architecture.clone(), platform.os.clone()));
+fn of_index(entries: &[Descriptor]) -> Result<Parsed, ArtifactError> {
+    let platform = |entry: &Descriptor| {
+        entry.platform.as_ref().map(|platform| (platform.architecture.clone(), platform.os.clone()))
+    };
     let mut wasm: Vec<_> = entries
         .iter()
         .filter_map(|entry| Some((platform(entry)?, entry)))
@@ -110,7 +111,7 @@ fn of_index(entries: &[Entry]) -> Result<Parsed, ArtifactError> {
 }
 
 /// Returns the one layer of a module's manifest, and its digest.
-pub(crate) fn layer(manifest: &Manifest) -> Result<(&Blob, Digest), ArtifactError> {
+pub(crate) fn layer(manifest: &Manifest) -> Result<(&Descriptor, Digest), ArtifactError> {
     let [layer] = manifest.layers.as_slice() else { return Err(ArtifactError::Layers(manifest.layers.len())) };
     if layer.media_type != WASM && layer.media_type != OLDER_WASM {
         return Err(ArtifactError::LayerType(layer.media_type.chars().take(100).collect()));

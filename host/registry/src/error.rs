@@ -136,17 +136,9 @@ pub(crate) async fn body_of(mut response: Response, most: usize) -> Bytes {
     body.freeze()
 }
 
-/// An error and its causes on one line.
+/// An error and its causes on one line, shortened.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source()).map(|error| error.to_string());
-    let mut texts: Vec<String> = Vec::new();
-    for cause in causes {
-        // Some errors repeat their cause.
-        if !texts.iter().any(|text| text.contains(&cause)) {
-            texts.push(cause);
-        }
-    }
-    text(&texts.join(": "))
+    text(&weir_kube::error_chain(error))
 }
 
 /// A text of a registry, on one line. HTML is none of a registry's.

@@ -11,12 +11,16 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
+use weir_process::files;
 
 use crate::mapping::{self, Mapping};
+
+/// The largest file of certificate authorities in bytes.
+const MAX_FILE: usize = 4 << 20;
 
 /// How the registries of a daemon are reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,10 +123,9 @@ impl Registries {
         let registry = self.0.get(host);
         let file = registry.and_then(|registry| registry.ca_file.as_ref());
         let certificate_authority = file.map(|path| {
-            crate::file::read_text(path).map_err(|source| RegistriesError::CertificateAuthority {
-                host: host.to_owned(),
-                path: path.clone(),
-                source,
+            let read = files::read_now(path, MAX_FILE);
+            read.and_then(|pem| String::from_utf8(pem).map_err(io::Error::other)).map_err(|source| {
+                RegistriesError::CertificateAuthority { host: host.to_owned(), path: path.clone(), source }
             })
         });
         Ok(Endpoint {

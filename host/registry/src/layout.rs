@@ -6,8 +6,9 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use weir_spec::{Digest, MAX_MODULE};
+
+use crate::manifest::{Descriptor, Index};
 
 /// The largest file in bytes: a module, and 16 MiB for its manifests and signatures.
 pub const MAX_LAYOUT: u64 = (MAX_MODULE + (16 << 20)) as u64;
@@ -21,24 +22,6 @@ const BLOBS: &str = "blobs/sha256/";
 pub struct Layout {
     manifests: Vec<Descriptor>,
     blobs: BTreeMap<Digest, Bytes>,
-}
-
-/// A manifest of the index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Descriptor {
-    pub(crate) media_type: String,
-    digest: String,
-    size: usize,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Index {
-    schema_version: u8,
-    manifests: Vec<Descriptor>,
 }
 
 /// The annotation with a manifest's tag.
@@ -159,7 +142,8 @@ impl Layout {
     pub(crate) fn manifests(&self) -> impl Iterator<Item = (&Descriptor, &Bytes, Option<&str>)> {
         self.manifests.iter().filter_map(|manifest| {
             let bytes = self.blobs.get(&manifest.digest.parse().ok()?)?;
-            Some((manifest, bytes, manifest.annotations.get(TAG).map(String::as_str)))
+            let tag = manifest.annotations.as_ref().and_then(|annotations| annotations.get(TAG));
+            Some((manifest, bytes, tag.map(String::as_str)))
         })
     }
 
@@ -176,12 +160,17 @@ impl Layout {
     }
 
     pub(crate) fn add_manifest(&mut self, media_type: &str, manifest: Bytes, tag: Option<&str>) -> Digest {
-        let size = manifest.len();
+        // A manifest that exists is far smaller than its type's bound.
+        let size = i64::try_from(manifest.len()).unwrap_or(i64::MAX);
         let digest = self.add(manifest);
-        let annotations = tag.map(|tag| (TAG.to_owned(), tag.to_owned())).into_iter().collect();
-        let descriptor =
-            Descriptor { media_type: media_type.to_owned(), digest: digest.to_string(), size, annotations };
-        self.manifests.push(descriptor);
+        let annotations = tag.map(|tag| BTreeMap::from([(TAG.to_owned(), tag.to_owned())]));
+        self.manifests.push(Descriptor {
+            media_type: media_type.to_owned(),
+            digest: digest.to_string(),
+            size,
+            annotations,
+            ..Descriptor::default()
+        });
         digest
     }
 }

@@ -15,7 +15,6 @@ mod child;
 mod client;
 mod credentials;
 mod error;
-mod file;
 mod hosts;
 mod job;
 mod layout;

@@ -1,8 +1,11 @@
-//! Manifests and indexes of registries, as far as Weir reads them. Other fields are ignored: a digest covers them.
+//! Manifests and indexes of registries and layouts, as far as Weir reads them. Other fields are ignored: a digest covers them.
+//!
+//! Not the types of `oci-spec`: it brings a dozen crates for these few fields, its annotations have no order, so that the same
+//! layout would not give the same bytes, and its errors name neither the field nor the limit that it exceeds.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The media type of a manifest.
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -16,37 +19,39 @@ pub(crate) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manife
 /// A manifest: a configuration and layers.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Manifest {
-    pub(crate) config: Blob,
-    pub(crate) layers: Vec<Blob>,
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<Descriptor>,
 }
 
-/// A blob that a manifest names.
-#[derive(Debug, Clone, Deserialize)]
+/// An index: manifests for several platforms, those that refer to an artifact, or those of a layout.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Blob {
+pub(crate) struct Index {
+    #[serde(default)]
+    pub(crate) schema_version: u8,
+    pub(crate) manifests: Vec<Descriptor>,
+}
+
+/// The name of a blob or a manifest in a manifest or an index. Nothing of it is checked yet: see `artifact::digest` and
+/// `artifact::layer`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Descriptor {
+    #[serde(default)]
     pub(crate) media_type: String,
     pub(crate) digest: String,
+    #[serde(default)]
     pub(crate) size: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) annotations: Option<BTreeMap<String, String>>,
-}
-
-/// An index: manifests for several platforms, or those that refer to an artifact.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub(crate) struct Index {
-    pub(crate) manifests: Vec<Entry>,
-}
-
-/// A manifest that an index names.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Entry {
-    pub(crate) digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) artifact_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) platform: Option<Platform>,
 }
 
 /// What a manifest is for.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Platform {
     #[serde(default)]
     pub(crate) architecture: String,

@@ -11,7 +11,7 @@ use crate::client::{Access, ManifestName, Repository};
 use crate::error::Problem;
 use crate::job::PullJob;
 use crate::layout::Layout;
-use crate::manifest::{Blob, MANIFEST, Manifest};
+use crate::manifest::{Descriptor, MANIFEST, Manifest};
 use crate::signature::{BUNDLE, signature_tag};
 
 /// What is reported while a module is pulled: a line of the child.
@@ -101,7 +101,7 @@ impl Puller<'_> {
         self.repository.blob(digest, size, &part, progress).await
     }
 
-    async fn small(&self, blob: &Blob) -> Result<Bytes, Problem> {
+    async fn small(&self, blob: &Descriptor) -> Result<Bytes, Problem> {
         let digest = artifact::digest(&blob.digest)?;
         let size = u64::try_from(blob.size).ok().filter(|size| *size <= MAX_SMALL);
         let size =

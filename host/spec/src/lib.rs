@@ -13,7 +13,7 @@ use weir_document::Path;
 use weir_kube::{GroupResource, KUBELET, VerbClass};
 
 pub use digest::{Digest, DigestError};
-pub use limits::{LimitError, Limits, MAX_MODULE, MemoryLimit, TimeLimit, duration, quantity};
+pub use limits::{LimitError, Limits, MAX_MODULE, MemoryLimit, TimeLimit};
 pub use module_source::{
     ModuleSource, ModuleSourceError, ObjectName, OciReference, OciReferenceError, PinnedReference,
 };

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use weir_kube::{duration, quantity};
+
 /// The maximum size of a module in bytes.
 pub const MAX_MODULE: usize = 64 << 20;
 
@@ -102,64 +104,6 @@ impl FromStr for TimeLimit {
     }
 }
 
-/// Parses a Kubernetes quantity to whole bytes, rounded up as in Kubernetes.
-pub fn quantity(text: &str) -> Option<u64> {
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(at);
-    let unit: u64 = match suffix {
-        "" => 1,
-        "k" => 1000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => MI,
-        "Gi" => 1 << 30,
-        _ => return None,
-    };
-    u64::try_from(scaled(number, unit.into())?).ok()
-}
-
-/// Parses a Go duration: decimal numbers, each with a unit, such as `1m30s`, `1.5s` or `20ms`.
-pub fn duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut nanoseconds: u128 = 0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let at = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(at);
-        let end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(end);
-        let unit: u128 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        nanoseconds = nanoseconds.checked_add(scaled(number, unit)?)?;
-        rest = tail;
-    }
-    (!text.is_empty()).then_some(nanoseconds).and_then(|n| u64::try_from(n).ok()).map(Duration::from_nanos)
-}
-
-/// Returns `number` times `unit`, rounded up. A number consists of digits and at most one point.
-fn scaled(number: &str, unit: u128) -> Option<u128> {
-    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && part.is_empty()) || part.contains('.') || whole.len() > 19 || part.len() > 9 {
-        return None;
-    }
-    let digits = |text: &str| {
-        if text.is_empty() { Some(0) } else { text.parse::<u128>().ok() }
-    };
-    let scale = 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
-    let number = digits(whole)?.checked_mul(scale)?.checked_add(digits(part)?)?;
-    Some(number.checked_mul(unit)?.div_ceil(scale))
-}
-
 fn short(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -219,7 +163,6 @@ mod tests {
         ] {
             assert_eq!(text.parse::<TimeLimit>().unwrap().duration(), Duration::from_micros(micros), "{text}");
         }
-        assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
         assert_eq!("20ms".parse::<TimeLimit>().unwrap().to_string(), "20ms");
         for bad in ["", "20", ".", "ms", ".s", "1.2.3s", "20 ms", "-20ms", "20msec", "1d", "1h99999999999999999999h"] {
             assert!(bad.parse::<TimeLimit>().unwrap_err().to_string().contains("is not a duration"), "{bad}");

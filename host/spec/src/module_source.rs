@@ -1,4 +1,7 @@
 //! Where the module of a filter is, as the configuration names it.
+//!
+//! References are parsed here: `oci-spec` adds `docker.io` and `latest` where a configuration must name both, refuses registries
+//! with an IPv6 address, and its errors do not quote the part that is wrong.
 
 use std::fmt;
 use std::str::FromStr;

@@ -40,8 +40,8 @@ pub(super) struct Credential {
     token: Option<SecretString>,
 }
 
-/// An answer of the admin port.
-pub(super) struct Answer {
+/// A response of the admin port.
+pub(super) struct AdminResponse {
     pub(super) status: StatusCode,
     /// The body: JSON, or an error of the daemon as plain text.
     pub(super) text: String,
@@ -116,7 +116,7 @@ impl AdminPort {
     /// # Errors
     /// [`CommandError::AdminPort`] if no whole answer comes within ten seconds, [`CommandError::AdminAnswer`] if it is not that of a
     /// daemon. An answer with an error status is an answer.
-    pub(super) async fn get(&self, path: &str) -> Result<Answer, CommandError> {
+    pub(super) async fn get(&self, path: &str) -> Result<AdminResponse, CommandError> {
         let mut request = Request::get(path).header(header::HOST, self.address.to_string());
         if let Some(token) = self.credential.header()? {
             request = request.header(header::AUTHORIZATION, token);
@@ -128,7 +128,7 @@ impl AdminPort {
         }
     }
 
-    async fn send(&self, request: Request<Empty<Bytes>>) -> Result<Answer, CommandError> {
+    async fn send(&self, request: Request<Empty<Bytes>>) -> Result<AdminResponse, CommandError> {
         let stream = TcpStream::connect(self.address).await.map_err(|error| self.failed(error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.failed(error))?;
@@ -149,7 +149,7 @@ impl AdminPort {
             // Its own messages are plain text, with names from the cluster.
             let text = if status.is_success() { text } else { one_line(text.trim(), MAX_LINE) };
             match is_of_daemon {
-                true => Ok(Answer { status, text }),
+                true => Ok(AdminResponse { status, text }),
                 false => Err(self.unexpected(format!("{status}, from another program"))),
             }
         };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weir_spec::quantity;
+use weir_kube::quantity;
 
 use super::flags::ServeFlags;
 use super::serve::parse_duration;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use weir_spec::quantity;
+use weir_kube::quantity;
 
 /// The budget where no cgroup limits the memory.
 const UNLIMITED: u64 = 512 << 20;

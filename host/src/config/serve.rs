@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weir_kube::node_name;
+use weir_kube::{duration, node_name, quantity};
 
 use super::disk::DiskCacheConfig;
 use super::flags::{InCluster, ServeFlags};
@@ -18,7 +18,6 @@ use super::secure::{PodsConfig, secure_config};
 use super::upstream;
 use weir_front::SecureConfig;
 use weir_runtime::Endpoint;
-use weir_spec::{duration, quantity};
 use weir_upstream::{ServerMode, ServerSource};
 use weir_view::CachedResources;
 

@@ -5,17 +5,15 @@
 //! time (leases, events, metrics) and answers to reviews are not kept. `view/src/registry.rs` decides of which clients and
 //! resources objects are kept: Secrets are kept for kubelet.
 
-use std::io::Read as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 use weir_kube::{Encoding, Identity, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
 use weir_runtime::Chain;
-use weir_upstream::error_report;
+use weir_upstream::{Gunzip, error_report};
 
 use super::answer_memory::{Answer, AnswerKey, KEEP, WRITE_INTERVAL};
 use crate::offline::Offline;
@@ -212,19 +210,12 @@ impl ObjectRead {
 /// Decompresses an object, so that it can be filtered later; `None` if that fails, or if it is larger than those that filters
 /// get.
 pub(crate) fn decoded(answer: Answer) -> Option<Answer> {
-    match answer.headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes()) {
-        None | Some(b"identity") => Some(answer),
-        Some(b"gzip") => {
-            let mut body = Vec::new();
-            GzDecoder::new(&answer.body[..]).take(get::LIMIT as u64 + 1).read_to_end(&mut body).ok()?;
-            // A part of the object must not pass for all of it.
-            (body.len() <= get::LIMIT).then_some(())?;
-            let mut headers = answer.headers.clone();
-            headers.remove(header::CONTENT_ENCODING);
-            Some(Answer { headers, body: body.into(), status: StatusCode::OK, ..answer })
-        }
-        Some(_) => None,
-    }
+    let Some(gunzip) = Gunzip::of(&answer.headers).ok()? else { return Some(answer) };
+    // A part of the object must not pass for all of it.
+    let body = gunzip.whole(answer.body.clone(), get::LIMIT)?;
+    let mut headers = answer.headers.clone();
+    headers.remove(header::CONTENT_ENCODING);
+    Some(Answer { headers, body, status: StatusCode::OK, ..answer })
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub(crate) fn full(bytes: Bytes) -> ResponseBody {
 
 impl From<hyper::Error> for AbortError {
     fn from(error: hyper::Error) -> Self {
-        Self::Upstream(error.into())
+        Self::Upstream(ResponseBodyError::Broken(error.into()))
     }
 }
 

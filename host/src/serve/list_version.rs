@@ -24,16 +24,10 @@ pub(super) struct ListVersion {
 impl ListVersion {
     /// `None` if the response has another form than the lists that can be read.
     pub(super) fn of(resource: &ResourceRequest, headers: &HeaderMap) -> Option<Self> {
-        let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
-        let encoding = Encoding::from_content_type(text(header::CONTENT_TYPE)?)?;
-        let gunzip = match text(header::CONTENT_ENCODING) {
-            None => None,
-            Some("gzip") => Some(Gunzip::default()),
-            Some(_) => return None,
-        };
+        let encoding = Encoding::from_content_type(headers.get(header::CONTENT_TYPE)?.to_str().ok()?)?;
         let api_version = resource.api_version();
         Some(Self {
-            gunzip,
+            gunzip: Gunzip::of(headers).ok()?,
             decoder: ListDecoder::new(encoding, ObjectType::of(resource), api_version, usize::MAX),
             read: 0,
         })

@@ -3,7 +3,7 @@
 //! A store holds the objects of one collection: one reflector lists and watches them, and many readers share them. Clients'
 //! views and the lookups of filters open stores in one place, [`ResourceStores`], so that each collection is read once.
 //!
-//! A lookup indexes the objects of a store. Readers take a [`StoreSnapshot`]: one consistent version of the objects of all
+//! A lookup indexes the objects of a store. Readers take a [`LookupSnapshot`]: one consistent version of the objects of all
 //! lookups and of the node's addresses. [`FileObjects`] answers the same queries from files.
 //!
 //! Other programs use the stores as a source of kube-rs controllers, see `examples/controller.rs`. They run what the daemon runs:
@@ -63,7 +63,7 @@ pub use peers::{PeerClient, PeerOrder, Peers, is_shared};
 pub use reflector_state::ReflectorState;
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
 pub use resource_stores::{DelegatedClients, ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};
-pub use snapshot::StoreSnapshot;
+pub use snapshot::LookupSnapshot;
 pub use store_key::StoreKey;
 pub use store_reader::{ImpersonatedUser, StoreReader};
 pub use timing::ReflectorTiming;

@@ -17,7 +17,7 @@ use super::lookup::{LookupSource, LookupTask};
 use super::lookup_follower::LookupWriter;
 use super::reflector_state::ReflectorState;
 use super::resource_stores::ResourceStores;
-use super::snapshot::{LookupId, Store, StoreSnapshot};
+use super::snapshot::{LookupId, LookupSnapshot, Store};
 use super::store_reader::StoreReader;
 
 /// The status of one lookup, as the admin port reports it.
@@ -130,7 +130,7 @@ impl Reflectors {
 
     /// The current version of the store. Cheap: a pointer is cloned.
     #[must_use]
-    pub fn snapshot(&self) -> Arc<StoreSnapshot> {
+    pub fn snapshot(&self) -> Arc<LookupSnapshot> {
         self.0.store.snapshot()
     }
 

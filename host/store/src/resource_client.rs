@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use weir_document::Document;
 use weir_document::protobuf::Envelope;
 use weir_kube::{Encoding, GroupResource};
-use weir_upstream::{Gunzip, error_report};
+use weir_upstream::{DecodedBody, ResponseBodyError, error_report};
 
 use super::error::ReflectorError;
 use super::uplink::Received;
@@ -150,27 +151,32 @@ impl ResourceClient {
 
 /// The body of a response, decompressed chunk by chunk.
 pub(super) struct ResponseChunks {
-    body: Body,
-    gunzip: Option<Gunzip>,
+    body: DecodedBody<UnsyncBoxBody<Bytes, kube::Error>>,
     encoding: Encoding,
-    received: Option<Arc<Received>>,
 }
 
 impl ResponseChunks {
-    /// Fails if the response is neither JSON nor protobuf, or has a content encoding other than gzip.
-    pub(super) fn new(client: &ResourceClient, response: Response<Body>) -> Result<Self, RequestError> {
-        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let content_type = header(CONTENT_TYPE);
+    /// Fails if the response is neither JSON nor protobuf, or has a content encoding other than gzip. Its bytes count as received
+    /// when they arrive.
+    pub(super) fn new(
+        client: &ResourceClient,
+        response: Response<Body>,
+        received: Arc<Received>,
+    ) -> Result<Self, RequestError> {
+        let (head, body) = response.into_parts();
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let Some(encoding) = Encoding::from_content_type(content_type) else {
             let reason = format_args!("the content type is {content_type:?}, neither JSON nor protobuf");
             return Err(client.invalid_response(reason));
         };
-        let gunzip = match header(CONTENT_ENCODING) {
-            "" | "identity" => None,
-            "gzip" => Some(Gunzip::default()),
-            other => return Err(client.invalid_response(format_args!("unsupported content encoding {other:?}"))),
-        };
-        Ok(Self { body: response.into_body(), gunzip, encoding, received: None })
+        let counted = body.map_frame(move |frame| {
+            if let Some(data) = frame.data_ref() {
+                received.note(data.len());
+            }
+            frame
+        });
+        let body = DecodedBody::new(&head.headers, counted.boxed_unsync());
+        Ok(Self { body: body.map_err(|reason| client.invalid_response(reason))?, encoding })
     }
 
     /// The encoding of the body: a server that does not encode a kind in protobuf answers in JSON.
@@ -178,37 +184,12 @@ impl ResponseChunks {
         self.encoding
     }
 
-    /// Counts the bytes as they arrive.
-    pub(super) fn counted(mut self, received: Arc<Received>) -> Self {
-        self.received = Some(received);
-        self
-    }
-
     /// Waits for the next chunk; `None` at the end of the body. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        loop {
-            if let Some(gunzip) = &mut self.gunzip
-                && let Some(piece) = gunzip.next_chunk().map_err(|error| error.to_string())?
-            {
-                return Ok(Some(piece));
-            }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
-                    if let Some(received) = &self.received {
-                        received.note(data.len());
-                    }
-                    match &mut self.gunzip {
-                        None => return Ok(Some(data)),
-                        Some(gunzip) => gunzip.feed(data),
-                    }
-                }
-                Some(Err(error)) => return Err(error_report(&error)),
-                None => {
-                    let ended = self.gunzip.as_ref().map_or(Ok(()), Gunzip::finish);
-                    return ended.map(|()| None).map_err(|error| error.to_string());
-                }
-            }
-        }
+        self.body.next().await.map_err(|error| match error {
+            // The errors of a reflector name what it reads from, which may be a peer.
+            ResponseBodyError::Broken(source) => error_report(&*source),
+            other => error_report(&other),
+        })
     }
 }

@@ -16,9 +16,9 @@ use weir_kube::{InterfaceAddress, LookupSpec, Presence};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LookupId(pub(super) u64);
 
-/// One consistent version of the store.
+/// One consistent version of the objects of all lookups. That of one resource is a [`Snapshot`](crate::cache::Snapshot).
 #[derive(Debug, Clone)]
-pub struct StoreSnapshot {
+pub struct LookupSnapshot {
     version: u64,
     /// One per lookup that is open. They are a few, and a search by comparison is faster than a hash of the lookup: a filter
     /// reads once or more per object.
@@ -38,7 +38,7 @@ struct LookupObjects {
 }
 
 pub(super) struct Store {
-    state: ArcSwap<StoreSnapshot>,
+    state: ArcSwap<LookupSnapshot>,
     /// Serializes writers. Readers never wait.
     writing: Mutex<()>,
     changes: broadcast::Sender<Arc<Change>>,
@@ -46,7 +46,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(last_known: Arc<LastKnown>) -> Self {
-        let state = StoreSnapshot { version: 0, lookups: Vec::new(), last_known, addresses: Arc::new([]) };
+        let state = LookupSnapshot { version: 0, lookups: Vec::new(), last_known, addresses: Arc::new([]) };
         Self {
             state: ArcSwap::from_pointee(state),
             writing: Mutex::default(),
@@ -54,7 +54,7 @@ impl Store {
         }
     }
 
-    pub(super) fn snapshot(&self) -> Arc<StoreSnapshot> {
+    pub(super) fn snapshot(&self) -> Arc<LookupSnapshot> {
         self.state.load_full()
     }
 
@@ -140,16 +140,16 @@ impl Store {
         let _ = self.changes.send(Arc::new(change));
     }
 
-    fn write(&self, step: impl FnOnce(&mut StoreSnapshot)) {
+    fn write(&self, step: impl FnOnce(&mut LookupSnapshot)) {
         let _guard = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = StoreSnapshot::clone(&self.state.load());
+        let mut next = LookupSnapshot::clone(&self.state.load());
         next.version += 1;
         step(&mut next);
         self.state.store(Arc::new(next));
     }
 }
 
-impl StoreSnapshot {
+impl LookupSnapshot {
     fn objects(&self, lookup: &LookupSpec) -> Option<&Arc<IndexedObjects>> {
         self.lookups.iter().find(|entry| *entry.lookup == *lookup).map(|entry| &entry.objects)
     }
@@ -228,7 +228,7 @@ impl StoreSnapshot {
         self.objects(lookup).map_or(0, |objects| objects.count())
     }
 
-    /// How many objects [`StoreSnapshot::find`] reads: none if it remembers the selection.
+    /// How many objects [`LookupSnapshot::find`] reads: none if it remembers the selection.
     #[must_use]
     pub fn objects_to_read(&self, lookup: &LookupSpec, namespace: Option<&str>, label_selector: &str) -> usize {
         self.objects(lookup).map_or(0, |objects| objects.to_read(namespace, label_selector))

@@ -4,22 +4,11 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use weir_document::{CachedObject, Document, Path};
+use weir_document::{CachedObject, Document, Path, TypeMeta};
 
 use super::store_key::StoreKey;
 
-/// The paths that are read of every object.
-struct ObjectPaths {
-    managed_fields: Path,
-    metadata: Path,
-}
-
-static PATHS: LazyLock<Option<ObjectPaths>> = LazyLock::new(|| {
-    Some(ObjectPaths {
-        managed_fields: Path::parse("metadata.managedFields").ok()?,
-        metadata: Path::parse("metadata").ok()?,
-    })
-});
+static MANAGED_FIELDS: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.managedFields").ok());
 
 /// The kind of the items in `PartialObjectMetadata` responses.
 const PARTIAL: &str = "PartialObjectMetadata";
@@ -44,13 +33,13 @@ pub(super) fn read_object(bytes: &Bytes, metadata_only: bool) -> Result<(StoreKe
 /// The bytes of an object without its managed fields, in an allocation of their own. With `metadata_only`, a JSON object is
 /// reduced to its metadata, in case the API server does not serve `PartialObjectMetadata`.
 pub(super) fn reduced(mut document: Document, metadata_only: bool) -> Result<Bytes, weir_document::Error> {
-    let Some(paths) = PATHS.as_ref() else {
-        // Unreachable: the paths are constants, and a test parses them.
-        return Ok(Bytes::copy_from_slice(document.bytes()));
-    };
-    document.remove(&paths.managed_fields)?;
+    // It is there: the path is a constant, and a test parses it.
+    if let Some(managed_fields) = MANAGED_FIELDS.as_ref() {
+        document.remove(managed_fields)?;
+    }
     if metadata_only && document.kind()? != PARTIAL {
-        metadata_of(&document, paths)
+        let (api_version, kind) = (document.api_version()?.into_owned(), document.kind()?.into_owned());
+        document.only_metadata(&TypeMeta { api_version, kind })
     } else if document.is_edited() {
         Ok(document.bytes().clone())
     } else {
@@ -58,21 +47,8 @@ pub(super) fn reduced(mut document: Document, metadata_only: bool) -> Result<Byt
     }
 }
 
-fn metadata_of(document: &Document, paths: &ObjectPaths) -> Result<Bytes, weir_document::Error> {
-    let metadata = document.text(&paths.metadata)?.unwrap_or("{}".into()).into_owned();
-    let text = |text: &str| serde_json::Value::from(text).to_string();
-    let json = format!(
-        r#"{{"apiVersion":{},"kind":{},"metadata":{metadata}}}"#,
-        text(&document.api_version()?),
-        text(&document.kind()?)
-    );
-    Ok(json.into())
-}
-
 #[cfg(test)]
 mod tests {
-    use weir_document::TypeMeta;
-
     use super::*;
 
     fn text_of(json: &str, metadata_only: bool) -> String {
@@ -94,7 +70,7 @@ mod tests {
     fn a_metadata_only_lookup_reduces_whole_objects() {
         assert_eq!(
             text_of(r#"{"metadata":{"name":"a","labels":{"x":"y"}},"status":{"big":1}}"#, true),
-            r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"a","labels":{"x":"y"}}}"#
+            r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"a","labels":{"x":"y"}}}"#
         );
     }
 

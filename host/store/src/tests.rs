@@ -99,7 +99,7 @@ impl Cluster {
     }
 
     /// Waits until the snapshot meets the condition.
-    async fn until(&self, changes: &mut Changes, condition: impl Fn(&StoreSnapshot) -> bool) {
+    async fn until(&self, changes: &mut Changes, condition: impl Fn(&LookupSnapshot) -> bool) {
         within(async {
             while !condition(&self.reflectors.snapshot()) {
                 changes.next().await.unwrap();
@@ -142,7 +142,7 @@ fn node(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"pool": "p"}}, "status": {"phase": "big"}})
 }
 
-fn names(snapshot: &StoreSnapshot, lookup: &LookupSpec) -> Vec<String> {
+fn names(snapshot: &LookupSnapshot, lookup: &LookupSpec) -> Vec<String> {
     let found = snapshot.find(lookup, None, "").unwrap();
     found.objects().iter().map(|object| object.document().name().unwrap().into_owned()).collect()
 }

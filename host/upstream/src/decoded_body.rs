@@ -1,11 +1,13 @@
-//! Response bodies of the API server with gzip decoded as it arrives.
+//! Response bodies of the API server with gzip decoded as it arrives: the one place that decodes a body, of requests of clients
+//! ([`UpstreamBody`]) and of the daemon's own (kube's).
 //!
 //! Memory: that of [`Gunzip`], and one frame of the response.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
@@ -19,8 +21,8 @@ const COMPRESSION_RATIO: usize = 5;
 
 /// A response body that decodes its content encoding.
 #[derive(Debug)]
-pub struct DecodedBody {
-    body: UpstreamBody,
+pub struct DecodedBody<B = UpstreamBody> {
+    body: B,
     gunzip: Option<Gunzip>,
 }
 
@@ -30,7 +32,7 @@ pub struct DecodedBody {
 pub enum ResponseBodyError {
     /// The connection or the stream broke.
     #[error("the response of the API server broke off")]
-    Broken(#[from] hyper::Error),
+    Broken(#[source] Box<dyn Error + Send + Sync>),
     /// The API server sent nothing more for this time. Does not apply to watches.
     #[error("the response of the API server stalled for {0:?}")]
     Stalled(Duration),
@@ -39,19 +41,16 @@ pub enum ResponseBodyError {
     Invalid(String),
 }
 
-impl DecodedBody {
+impl<B> DecodedBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+{
     /// Wraps a body. The headers of its response name the content encoding.
     ///
     /// # Errors
     /// A message with the encoding if Weir does not support it.
-    pub fn new(headers: &HeaderMap, body: UpstreamBody) -> Result<Self, String> {
-        let encoding = headers.get(header::CONTENT_ENCODING).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        let gunzip = match encoding.as_deref().map(str::trim) {
-            None | Some("" | "identity") => None,
-            Some("gzip" | "x-gzip") => Some(Gunzip::default()),
-            Some(other) => return Err(format!("content encoding {other:?} is not supported")),
-        };
-        Ok(Self { body, gunzip })
+    pub fn new(headers: &HeaderMap, body: B) -> Result<Self, String> {
+        Ok(Self { body, gunzip: Gunzip::of(headers)? })
     }
 
     /// Returns the next chunk, which is never empty, or `None` at the end. Cancel safe: no bytes are lost.
@@ -74,7 +73,9 @@ impl DecodedBody {
                     None => Ok(None),
                 };
             };
-            let Ok(data) = frame.map_err(ResponseBodyError::Broken)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|error| ResponseBodyError::Broken(error.into()))?.into_data() else {
+                continue;
+            };
             match &mut self.gunzip {
                 Some(gunzip) => gunzip.feed(data),
                 None if data.is_empty() => {}

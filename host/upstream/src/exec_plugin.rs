@@ -1,7 +1,7 @@
 //! Credentials of exec plugins (KEP-541): runs the plugin of a kubeconfig, and replaces it by what it prints.
 //!
-//! kube runs plugins itself, but waits for them on a thread of the runtime, and for ever: one that hangs would stop the daemon's
-//! requests and its end. Memory: at most [`MAX_OUTPUT`] bytes of output.
+//! Kept by hand: kube runs plugins itself, but waits for them on a thread of the runtime, and for ever: one that hangs would
+//! stop the daemon's requests and its end. Memory: at most [`MAX_OUTPUT`] bytes of output.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -5,6 +5,7 @@
 
 use bytes::{Buf as _, Bytes};
 use flate2::{Decompress, FlushDecompress, Status};
+use http::{HeaderMap, header};
 
 /// The largest chunk of decompressed bytes.
 const MAX_CHUNK: usize = 64 << 10;
@@ -37,6 +38,30 @@ impl Default for Gunzip {
 }
 
 impl Gunzip {
+    /// The decoder of a body with these headers; `None` if it is not compressed.
+    ///
+    /// # Errors
+    /// A message with the content encoding if Weir does not support it.
+    pub fn of(headers: &HeaderMap) -> Result<Option<Self>, String> {
+        let encoding = headers.get(header::CONTENT_ENCODING).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        match encoding.as_deref().map(str::trim) {
+            None | Some("" | "identity") => Ok(None),
+            Some("gzip" | "x-gzip") => Ok(Some(Self::default())),
+            Some(other) => Err(format!("content encoding {other:?} is not supported")),
+        }
+    }
+
+    /// Decompresses a body that is there; `None` if it is not valid, or larger than `limit` bytes.
+    #[must_use]
+    pub fn whole(mut self, packed: Bytes, limit: usize) -> Option<Bytes> {
+        let mut whole = Vec::new();
+        self.feed(packed);
+        while let Some(chunk) = self.next_chunk().ok()? {
+            (chunk.len() <= limit - whole.len()).then(|| whole.extend_from_slice(&chunk))?;
+        }
+        self.finish().ok().map(|()| whole.into())
+    }
+
     /// Adds input. All previous input must be used up.
     pub fn feed(&mut self, input: Bytes) {
         debug_assert!(self.input.is_empty(), "call next_chunk until it returns None");

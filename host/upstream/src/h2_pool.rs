@@ -2,7 +2,7 @@
 //!
 //! At the server's stream limit (kube-apiserver: 100) hyper queues requests without a sign, and a watch could wait behind
 //! other watches for ever. So a pool holds several connections, counts their streams, and opens another connection before
-//! a request would queue.
+//! a request would queue. Kept by hand: hyper-util's client has one HTTP/2 connection for each server, and shows no streams.
 //!
 //! The server announces its limit when a connection opens ([`crate::connection`]). Until then the connection carries one
 //! request, and later ones wait for the limit. With HTTP/1.1 each connection carries one request at a time.

@@ -3,6 +3,8 @@
 //! A server may refuse a request after Weir has sent some of it: with GOAWAY, it names the last request that it
 //! processes. Small bodies (at most [`MAX_KEPT`]) stay in memory until the response, so that Weir can send such a request again.
 //! A larger body can be sent again only while nobody has read from it.
+//!
+//! Kept by hand: tower's `Retry` needs a request that can be cloned before it is sent, so every body would be kept whole.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -23,37 +23,11 @@ pub(super) fn stay(node: &NodeMeta) -> Result<Option<Stay>, String> {
         .transpose()
 }
 
-/// A duration as Go writes it: `1h30m`, `90s`, `1.5h`. Less than a second counts as one; `0` is for ever.
+/// A duration as Go writes it: `1h30m`, `90s`, `1.5h`. Less than a second counts as one. No time is no limit, as in OpenYurt.
 fn parse(text: &str) -> Option<Stay> {
-    if text == "0" {
-        return Some(Stay::Forever);
-    }
-    let (mut seconds, mut rest) = (0.0_f64, text);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at_checked(digits)?;
-        let length = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at_checked(length)?;
-        let unit = match unit {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" | "μs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        seconds += number.parse::<f64>().ok()? * unit;
-        rest = tail;
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "bounded before")]
-    let whole = seconds.ceil().min(1e12) as i64;
-    match whole {
-        _ if text.is_empty() => None,
-        // As OpenYurt: no time is no limit.
-        0 => Some(Stay::Forever),
-        whole => Some(Stay::Seconds(whole)),
-    }
+    let time = weir_kube::duration(text)?;
+    let seconds = i64::try_from(time.as_secs()).ok()? + i64::from(time.subsec_nanos() > 0);
+    Some(if seconds == 0 { Stay::Forever } else { Stay::Seconds(seconds) })
 }
 
 #[cfg(test)]
@@ -70,7 +44,8 @@ mod tests {
             ("1h30m", Some(Stay::Seconds(5400))),
             ("1.5h", Some(Stay::Seconds(5400))),
             ("500ms", Some(Stay::Seconds(1))),
-            ("99999999999999999999h", Some(Stay::Seconds(1_000_000_000_000))),
+            // Go refuses it, too: it is longer than its longest duration.
+            ("99999999999999999999h", None),
             ("", None),
             ("10", None),
             ("-1h", None),

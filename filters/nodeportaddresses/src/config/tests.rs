@@ -33,6 +33,8 @@ const FORMS: &[(&str, &str)] = &[
         "nodePortAddresses: @ # c\n  # before\n  # office\n\n  # after\nb: 1\n",
     ),
     ("nodePortAddresses:\n- a\n- b", "nodePortAddresses: @\n"),
+    ("nodePortAddresses:\n-\n- # c\nb: 1\n", "nodePortAddresses: @\n# c\nb: 1\n"),
+    ("nodePortAddresses: \"a\n\n  # b\n  c\" # d\nb: 1\n", "nodePortAddresses: @\n  # d\nb: 1\n"),
     // forms of the key
     ("\"nodePortAddresses\": []\n", "\"nodePortAddresses\": @\n"),
     ("'nodePortAddresses' : []\n", "'nodePortAddresses' : @\n"),
@@ -65,6 +67,8 @@ const FORMS: &[(&str, &str)] = &[
     ("  { }\n", "  {\"nodePortAddresses\": @ }\n"),
     ("{a: 1, }\n", "{a: 1, \"nodePortAddresses\": @ }\n"),
     ("{a: it's, # }\n b: 'x''}', c}\n", "{a: it's, # }\n b: 'x''}', c, \"nodePortAddresses\": @}\n"),
+    ("{a: 1 # c, }\n}\n", "{a: 1, \"nodePortAddresses\": @ # c, }\n}\n"),
+    ("{a: {b: [c]}, d: }\n", "{a: {b: [c]}, d:, \"nodePortAddresses\": @ }\n"),
     ("{nodePortAddresses: , b: 1}\n", "{nodePortAddresses: @ , b: 1}\n"),
     ("{nodePortAddresses: 10.0.0.0/8 # c\n}\n", "{nodePortAddresses: @ # c\n}\n"),
     ("---\n{'nodePortAddresses' : [a]}\n---\n{b: 1}\n", "---\n{'nodePortAddresses' : @}\n---\n{b: 1}\n"),
@@ -102,15 +106,16 @@ fn yaml_sees_the_new_value_and_all_others_as_before() {
 fn a_text_that_cannot_be_edited_is_refused_with_a_reason() {
     for (config, reason) in [
         ("[a]\n", "a list instead of a mapping"),
-        ("{a: 1\n", "has no end"),
-        ("{", "has no end"),
-        ("{a: \"x}\n", "has no end"),
-        ("{a: 1, ]}\n", "unpaired"),
+        ("a\n", "a text instead of a mapping"),
+        ("{a: 1\n", "unclosed bracket '{' at char 0 line 1 column 1"),
+        ("{", "unclosed bracket"),
+        ("{a: \"x}\n", "unclosed quote"),
+        ("{a: 1, ]}\n", "mismatched bracket"),
         ("{nodePortAddresses: [], nodePortAddresses: []}\n", "twice"),
         ("{nodePortAddresses: &x [a]}\n", "starts with `&`"),
         ("nodePortAddresses: []\nb: 1\nnodePortAddresses: []\n", "twice"),
-        ("nodePortAddresses: [a\nb: 1\n", "has no end"),
-        ("nodePortAddresses: \"a\n", "has no end"),
+        ("nodePortAddresses: [a\nb: 1\n", "line 2 column 2"),
+        ("nodePortAddresses: \"a\n", "multiline quoted scalar"),
         ("nodePortAddresses: &x [a]\n", "starts with `&`"),
         ("nodePortAddresses: *x\n", "starts with `*`"),
         ("nodePortAddresses: !!seq []\n", "starts with `!`"),
@@ -121,4 +126,52 @@ fn a_text_that_cannot_be_edited_is_refused_with_a_reason() {
         let refusal = with_addresses(config, &["primary".to_owned()]).expect_err("refused");
         assert!(refusal.contains(reason), "{config:?} gave {refusal}");
     }
+}
+
+/// Random changes of the forms: what is edited is what YAML reads, and nothing else.
+#[test]
+fn a_random_text_is_edited_as_yaml_reads_it_or_refused() {
+    let pieces = [
+        "nodePortAddresses",
+        ": ",
+        ":\n",
+        "\n",
+        "  ",
+        "- ",
+        "# c",
+        " # c\n",
+        "[",
+        "]",
+        "{",
+        "}",
+        ", ",
+        "'",
+        "\"",
+        "a",
+        "&x ",
+        "*x",
+        "~",
+    ];
+    let mut state = 7_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).expect("31 bits") % below
+    };
+    let read = |text: &str| serde_saphyr::from_str::<serde_json::Map<String, serde_json::Value>>(text).ok();
+    let mut edits = 0;
+    for _ in 0..20_000 {
+        let mut text = FORMS[random(FORMS.len())].0.to_owned();
+        for _ in 0..=random(3) {
+            let at = random(text.len() + 1);
+            if text.is_char_boundary(at) {
+                text.insert_str(at, pieces[random(pieces.len())]);
+            }
+        }
+        let Some(mut expected) = read(&text) else { continue };
+        let Ok(new) = with_addresses(&text, &["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()]) else { continue };
+        expected.insert("nodePortAddresses".to_owned(), serde_json::from_str(VALUE).expect("JSON"));
+        assert_eq!(read(&new), Some(expected), "from {text:?} to {new:?}");
+        edits += 1;
+    }
+    assert!(edits > 2000, "{edits}");
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 use weir_document::{Document, TypeMeta, protobuf};
+use weir_kube::error_chain;
 
 use super::{Case, CaseOutcome, outcome};
-use crate::native::error_report;
 
 /// The input of a case as a protobuf message.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Coverage {
 impl ProtobufInput {
     fn of(type_meta: TypeMeta, json: &[u8]) -> Result<Self, String> {
         let json = std::str::from_utf8(json).map_err(|error| error.to_string())?;
-        let bytes = protobuf::from_json(&type_meta, json).map_err(|error| error_report(&error))?;
+        let bytes = protobuf::from_json(&type_meta, json).map_err(|error| error_chain(&error))?;
         let type_meta = Arc::new(type_meta);
         let document = Document::protobuf(bytes, Arc::clone(&type_meta)).ok_or("the kind has no protobuf schema")?;
         Ok(Self { type_meta, document })
@@ -107,7 +107,7 @@ impl ProtobufInput {
     }
 
     fn tree(&self) -> Result<Value, String> {
-        let json = self.document.to_json().map_err(|error| error_report(&error))?;
+        let json = self.document.to_json().map_err(|error| error_chain(&error))?;
         serde_json::from_str(&json).map_err(|error| error.to_string())
     }
 }

@@ -5,9 +5,10 @@ use std::fmt::{self, Debug, Formatter};
 use std::path::Path;
 
 use weir_document::Document;
+use weir_kube::error_chain;
 
 use super::{Case, CaseFile, CaseOutcome, Coverage, compare_plans};
-use crate::native::{Environment, NativeError, Runner, error_report};
+use crate::native::{Environment, NativeError, Runner};
 use crate::{Filter, Verdict};
 
 /// All failures, one paragraph each, as the test prints them.
@@ -22,7 +23,7 @@ impl Debug for Failures {
 
 /// Runs all cases of a folder. [`macro@crate::cases`] expands to a test that calls this.
 pub fn check<F: Filter>(folder: impl AsRef<Path>) -> Result<(), Failures> {
-    let files = CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![error_report(&error)]))?;
+    let files = CaseFile::read_all(folder.as_ref()).map_err(|error| Failures(vec![error_chain(&error)]))?;
     let mut failures = Vec::new();
     let mut coverage = Coverage::default();
     for (path, file) in &files {
@@ -51,7 +52,7 @@ fn check_case<F: Filter>(
     let environment = file.environment(case);
     let run_alone = |document| match Runner::<F>::new(&settings, &environment) {
         Ok(runner) => run(document, &runner),
-        Err(error) => CaseOutcome::ConfigureFailed(error_report(&error)),
+        Err(error) => CaseOutcome::ConfigureFailed(error_chain(&error)),
     };
     let json = Document::json(case.input());
     let of_json = run_alone(json.clone());
@@ -73,7 +74,7 @@ fn check_case<F: Filter>(
 /// Compares the plan with the plan in the file, if there is one.
 fn check_plan<F: Filter>(file: &CaseFile) -> Result<(), String> {
     let Some((expected, settings, environment)) = file.plan() else { return Ok(()) };
-    let runner = Runner::<F>::new(&settings, &environment).map_err(|error| error_report(&error))?;
+    let runner = Runner::<F>::new(&settings, &environment).map_err(|error| error_chain(&error))?;
     compare_plans(&expected, runner.plan())
 }
 
@@ -100,7 +101,7 @@ fn run<F: Filter>(mut document: Document, runner: &Runner<F>) -> CaseOutcome {
     match runner.filter(&mut document) {
         Ok(Verdict::Keep) => CaseOutcome::Kept(document.bytes().clone()),
         Ok(Verdict::Hide) => CaseOutcome::Hidden,
-        Err(error) => CaseOutcome::Failed { class: class(&error), message: error_report(&error) },
+        Err(error) => CaseOutcome::Failed { class: class(&error), message: error_chain(&error) },
     }
 }
 

@@ -62,7 +62,7 @@ impl Handle<'_> {
             Self::Filtered(document) => document,
             Self::LookedUp(document) => document,
         };
-        edit(document, &path.0).map_err(|error| super::error_report(&error))
+        edit(document, &path.0).map_err(|error| weir_kube::error_chain(&error))
     }
 
     pub(crate) fn api_version(&self) -> String {
@@ -156,7 +156,7 @@ impl Handle<'_> {
             Self::Filtered(document) => document.replace(json),
             Self::LookedUp(document) => document.replace(json),
         }
-        .map_err(|error| super::error_report(&error))
+        .map_err(|error| weir_kube::error_chain(&error))
     }
 }
 

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use bytes::Bytes;
-use weir_document::{Document, Error, Path, Value, resource_of};
+use weir_document::{Document, Error, TypeMeta, resource_of};
 use weir_kube::LabelSelector;
 
 use super::Environment;
@@ -100,13 +99,9 @@ fn key(document: &Document) -> Result<(String, String), Error> {
     Ok((namespace, document.name()?.into_owned()))
 }
 
-/// Reduces the object to a PartialObjectMetadata.
+/// Reduces the object to a PartialObjectMetadata in JSON.
 fn metadata(document: &Document) -> Result<Document, Error> {
-    let at = Path::parse("metadata").ok();
-    let metadata = match at.map(|at| document.get(&at)).transpose()?.flatten() {
-        Some(Value::Json(metadata)) => metadata,
-        _ => "{}".to_owned(),
-    };
-    let json = format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#);
-    Ok(Document::json(Bytes::from(json)))
+    let partial = TypeMeta { api_version: "meta.k8s.io/v1".to_owned(), kind: "PartialObjectMetadata".to_owned() };
+    let whole = Document::json(document.to_json()?.into());
+    Ok(Document::json(whole.only_metadata(&partial)?))
 }

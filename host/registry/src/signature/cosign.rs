@@ -5,6 +5,9 @@
 //! signature of its bytes. The older form is a payload
 //! (<https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md>) that names the artifact, with its signature in an
 //! annotation.
+//!
+//! Kept by hand: the crate `sigstore` brings clients of registries and transparency logs, and a second family of cryptography, for
+//! what ring verifies with a key.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir_kube::LabelSelector;
-use weir_spec::{NodeSelection, Rollback, Share, duration};
+use weir_kube::{LabelSelector, duration};
+use weir_spec::{NodeSelection, Rollback, Share};
 
 use super::EntryKeys;
 use crate::config::keys::{NODE_KEYS, ROLLBACK_KEYS};

@@ -48,7 +48,7 @@ type StampRead = (Instant, Shared<BoxFuture<'static, Option<u64>>>);
 pub(super) struct NewestVersion {
     /// The number of questions.
     asked: watch::Sender<u64>,
-    answer: watch::Sender<Answer>,
+    answer: watch::Sender<ReportedVersion>,
     /// Whether the store could not be brought to a version a moment ago.
     is_out_of_reach: AtomicBool,
     /// The last read for stamps, under way or planned.
@@ -57,7 +57,7 @@ pub(super) struct NewestVersion {
 
 /// Answers all questions up to a number.
 #[derive(Debug, Clone, Copy, Default)]
-struct Answer {
+struct ReportedVersion {
     questions: u64,
     /// `None`: the API server did not say, or the store is of another history.
     version: Option<u64>,
@@ -198,7 +198,7 @@ impl ConsistentReads {
             answered = asked;
             answer.send_modify(|answer| {
                 let newest = answer.newest.max(version.unwrap_or_default());
-                *answer = Answer { questions: asked, version, newest };
+                *answer = ReportedVersion { questions: asked, version, newest };
             });
         }
     }

@@ -165,9 +165,8 @@ impl ResourceReflector {
             self.store.note_warnings(response.headers());
         }
         let received = self.store.received();
-        let chunks = ResponseChunks::new(self.client(), response)?;
+        let mut chunks = ResponseChunks::new(self.client(), response, received.clone())?;
         let encoding = chunks.encoding();
-        let mut chunks = chunks.counted(received.clone());
         let mut decoder = PageDecoder::new(encoding);
         let mut items = Vec::new();
         let (mut counted, mut size) = (0, before);

@@ -346,14 +346,13 @@ impl ResourceReflector {
         if !self.reads_from_peer() {
             self.store.note_warnings(response.headers());
         }
-        let chunks = ResponseChunks::new(self.client(), response)?;
+        let mut chunks = ResponseChunks::new(self.client(), response, self.store.received())?;
         let encoding = chunks.encoding();
         if encoding != snapshot.format.encoding && version > 0 {
             let reason =
                 format_args!("the watch is in {encoding:?}, the objects are in {:?}", snapshot.format.encoding);
             return Err(self.client().invalid_response(reason));
         }
-        let mut chunks = chunks.counted(self.store.received());
         self.store.set_watched();
         self.accepted();
         let mut decoder = EventDecoder::new(encoding);

@@ -133,7 +133,7 @@ impl ApiServer {
         mut take: impl FnMut(Encoding, &bytes::Bytes) -> Result<bool, decode::DecodeError>,
     ) -> Result<PageDecoder, RequestError> {
         let response = self.client.get(path, accept, true).await?;
-        let mut chunks = ResponseChunks::new(&self.client, response)?.counted(self.received.clone());
+        let mut chunks = ResponseChunks::new(&self.client, response, self.received.clone())?;
         let mut decoder = PageDecoder::new(chunks.encoding());
         let mut is_last = false;
         while !is_last {

@@ -1,0 +1,206 @@
+//! Finds the entries of a key in the events of a YAML parser.
+
+use std::ops::Range;
+
+use granit_parser::{Event, ScalarStyle, Span, StructureStyle};
+
+use super::part;
+
+/// An entry of a mapping with the key that was searched, as byte offsets in the text.
+pub(super) struct Entry {
+    pub(super) key: Range<usize>,
+    pub(super) value: Range<usize>,
+    /// There is no value: nothing after the colon, which YAML reads as null.
+    pub(super) is_absent: bool,
+    /// Inside `{…}` or `[…]`.
+    pub(super) flow: bool,
+    /// In the mapping that the document is.
+    pub(super) top: bool,
+    /// The value is no collection, and something else than null.
+    pub(super) is_scalar: bool,
+    /// There is an anchor or a tag before the value.
+    pub(super) has_properties: bool,
+    /// The scalars of the value, if the entry is at the top: a number sign in one of them begins no comment.
+    scalars: Vec<Range<usize>>,
+}
+
+/// An open collection.
+struct Open {
+    kind: Kind,
+    flow: bool,
+    /// The entry whose value it is.
+    entry: Option<usize>,
+}
+
+enum Kind {
+    /// Whether its next node is a key, and the position of the last key if it is the one that is searched.
+    Mapping {
+        at_key: bool,
+        key: Option<Range<usize>>,
+    },
+    Sequence,
+}
+
+/// What a document is.
+pub(super) enum Root {
+    /// Nothing, or only comments.
+    Empty,
+    Mapping {
+        start: usize,
+        flow: bool,
+    },
+    Other(&'static str),
+}
+
+/// A node, as far as its parent is concerned.
+#[derive(Default)]
+struct Node {
+    /// It is the searched key, if it is a key.
+    is_named: bool,
+    is_absent: bool,
+    is_scalar: bool,
+    has_properties: bool,
+}
+
+/// What is found in a text.
+pub(super) struct Scan<'a> {
+    pub(super) text: &'a str,
+    pub(super) key: &'a str,
+    pub(super) entries: Vec<Entry>,
+    open: Vec<Open>,
+    pub(super) root: Root,
+    /// The end of the last node that has text.
+    pub(super) last: usize,
+    /// The same without the end of the last collection in flow style.
+    pub(super) before_last: usize,
+    /// The entry at the top to which all nodes belong until the next key.
+    inside: Option<usize>,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(text: &'a str, key: &'a str) -> Self {
+        Self {
+            text,
+            key,
+            entries: Vec::new(),
+            open: Vec::new(),
+            root: Root::Empty,
+            last: 0,
+            before_last: 0,
+            inside: None,
+        }
+    }
+
+    pub(super) fn visit(&mut self, event: &Event<'_>, span: &Span) {
+        // The parser has the whole text, so it knows all offsets.
+        let span = &span.byte_range().unwrap_or_default();
+        match event {
+            Event::MappingStart(style, anchor, tag) => {
+                let kind = Kind::Mapping { at_key: true, key: None };
+                self.begin(kind, *style, *anchor != 0 || tag.is_some(), span);
+            }
+            Event::SequenceStart(style, anchor, tag) => {
+                self.begin(Kind::Sequence, *style, *anchor != 0 || tag.is_some(), span);
+            }
+            Event::MappingEnd | Event::SequenceEnd => self.end(span),
+            Event::Scalar(value, style, anchor, tag) => {
+                let null = *style == ScalarStyle::Plain && matches!(&**value, "" | "~" | "null" | "Null" | "NULL");
+                let has_properties = *anchor != 0 || tag.is_some();
+                if self.open.is_empty() && (!span.is_empty() || has_properties) {
+                    self.root = Root::Other("a text");
+                }
+                self.node(
+                    Node {
+                        is_named: value == self.key,
+                        is_absent: span.is_empty(),
+                        is_scalar: !null && !value.is_empty(),
+                        has_properties,
+                    },
+                    span,
+                );
+                if let Some(entry) = self.inside.and_then(|inside| self.entries.get_mut(inside)) {
+                    entry.scalars.push(span.clone());
+                }
+                self.leave(span);
+            }
+            Event::Alias(_) | Event::UnresolvedAlias(_) => {
+                self.node(Node { is_scalar: true, ..Node::default() }, span);
+                self.leave(span);
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins a collection, which is a node of the innermost one.
+    fn begin(&mut self, kind: Kind, style: StructureStyle, has_properties: bool, span: &Range<usize>) {
+        let flow = style == StructureStyle::Flow || self.open.last().is_some_and(|open| open.flow);
+        if self.open.is_empty() {
+            self.root = match kind {
+                Kind::Mapping { .. } => Root::Mapping { start: span.start, flow },
+                Kind::Sequence => Root::Other("a list"),
+            };
+        }
+        let entry = self.node(Node { has_properties, ..Node::default() }, span);
+        self.open.push(Open { kind, flow, entry });
+    }
+
+    /// Ends the innermost collection.
+    fn end(&mut self, span: &Range<usize>) {
+        let Some(Open { flow, entry, .. }) = self.open.pop() else { return };
+        if flow {
+            self.before_last = std::mem::replace(&mut self.last, span.end);
+        }
+        let Some(entry) = entry.and_then(|entry| self.entries.get_mut(entry)).filter(|entry| entry.top) else { return };
+        // A block ends where the next node begins, after comments that are not its own. Items without a value have no text.
+        let rest = part(self.text, self.last..span.start.max(self.last));
+        let own = rest.split_inclusive('\n').scan(0, |at, line| {
+            *at += line.len();
+            Some((*at - line.len() + line.trim_end().len(), line))
+        });
+        let own = own.filter(|(_, line)| !is_idle(line)).last().map_or(0, |(end, _)| end);
+        entry.value.end = self.last + if flow { 0 } else { own };
+    }
+
+    /// The end of a node that is no collection.
+    fn leave(&mut self, span: &Range<usize>) {
+        if !span.is_empty() {
+            self.last = span.end;
+        }
+    }
+
+    /// Visits a node of the innermost collection. Returns its entry if it is a value of the searched key.
+    fn node(&mut self, node: Node, span: &Range<usize>) -> Option<usize> {
+        let top = self.open.len() == 1;
+        let Some(Open { kind: Kind::Mapping { at_key, key }, flow, .. }) = self.open.last_mut() else { return None };
+        *at_key = !*at_key;
+        if !*at_key {
+            *key = node.is_named.then(|| span.clone());
+            if top {
+                self.inside = None;
+            }
+            return None;
+        }
+        let Node { is_absent, is_scalar, has_properties, .. } = node;
+        let (key, value, scalars) = (key.take()?, span.clone(), Vec::new());
+        self.entries.push(Entry { key, value, is_absent, flow: *flow, top, is_scalar, has_properties, scalars });
+        let entry = self.entries.len() - 1;
+        if top {
+            self.inside = Some(entry);
+        }
+        Some(entry)
+    }
+}
+
+impl Entry {
+    /// Whether the position is inside a scalar of the value.
+    pub(super) fn is_inside(&self, at: usize) -> bool {
+        let next = self.scalars.partition_point(|scalar| scalar.end <= at);
+        self.scalars.get(next).is_some_and(|scalar| scalar.start < at)
+    }
+}
+
+/// Whether the line is blank or only a comment.
+pub(super) fn is_idle(line: &str) -> bool {
+    let text = line.trim();
+    text.is_empty() || text.starts_with('#')
+}
