@@ -42,13 +42,13 @@ const WANTED: u64 = u64::MAX;
 /// The answers that are being sent.
 #[derive(Debug)]
 pub(super) struct UnreadAnswers {
-    answers: Mutex<Vec<Weak<UnreadAnswer>>>,
+    answers: Mutex<Vec<Weak<OpenAnswer>>>,
     created: Instant,
 }
 
 /// One answer.
 #[derive(Debug)]
-struct UnreadAnswer {
+struct OpenAnswer {
     state: Mutex<AnswerState>,
     /// When the connection got the last bytes, in milliseconds after [`UnreadAnswers::created`], or [`WANTED`].
     unread_since: AtomicU64,
@@ -76,7 +76,7 @@ struct SentBody {
 /// The body of an answer, as its connection reads it.
 struct ReadBody {
     answers: Arc<UnreadAnswers>,
-    answer: Arc<UnreadAnswer>,
+    answer: Arc<OpenAnswer>,
     is_known: bool,
 }
 
@@ -84,7 +84,7 @@ struct ReadBody {
 struct UnreadAnswer {
     waited: Duration,
     held: usize,
-    answer: Arc<UnreadAnswer>,
+    answer: Arc<OpenAnswer>,
 }
 
 impl UnreadAnswers {
@@ -103,7 +103,7 @@ impl UnreadAnswers {
         answer.map(|body| {
             let sent = SentBody { body, ahead: VecDeque::new(), handed: 0, buffer };
             let (state, unread_since) = (Mutex::new(AnswerState::Sent(sent)), AtomicU64::new(WANTED));
-            let answer = Arc::new(UnreadAnswer { state, unread_since, active });
+            let answer = Arc::new(OpenAnswer { state, unread_since, active });
             ReadBody { answers: self.clone(), answer, is_known: false }.boxed_unsync()
         })
     }
@@ -136,7 +136,7 @@ impl UnreadAnswers {
     }
 
     /// The answers that clients have not taken on for a moment.
-    fn unread(&self) -> Vec<(Duration, Arc<UnreadAnswer>)> {
+    fn unread(&self) -> Vec<(Duration, Arc<OpenAnswer>)> {
         let mut answers = self.answers();
         answers.retain(|answer| answer.strong_count() > 0);
         let waiting = answers.iter().filter_map(Weak::upgrade).filter_map(|answer| {
@@ -147,7 +147,7 @@ impl UnreadAnswers {
         waiting.collect()
     }
 
-    fn answers(&self) -> MutexGuard<'_, Vec<Weak<UnreadAnswer>>> {
+    fn answers(&self) -> MutexGuard<'_, Vec<Weak<OpenAnswer>>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,7 +199,7 @@ impl SentBody {
     }
 }
 
-impl UnreadAnswer {
+impl OpenAnswer {
     fn held(&self) -> usize {
         match &mut *self.state() {
             // Its connection may have gone on meanwhile.
