@@ -1,7 +1,7 @@
 //! The vocabulary of the Kubernetes API: names of resources, requests, content negotiation, label selectors, the
-//! patches of a pod's status, the credential of a request, and YAML as `kubectl` reads it.
+//! patches of a pod's status, the credential of a request, what filters may edit, and YAML as `kubectl` reads it.
 //!
-//! This crate performs no I/O and depends on no other crate of the workspace. Its modules depend on each other in one
+//! This crate performs no I/O. Of the workspace it depends on `weir-document` alone. Its modules depend on each other in one
 //! direction only:
 //!
 //! ```text
@@ -11,11 +11,12 @@
 //! credential ─► go_text
 //! impersonation ─► request_info
 //! label_selector ─► names
-//! interface_address, node_user, pod_status, yaml
+//! filter_edits, interface_address, node_user, pod_status, yaml
 //! ```
 
 mod credential;
 mod field_selector;
+mod filter_edits;
 mod go_text;
 mod group_resource;
 mod identity;
@@ -33,6 +34,7 @@ mod yaml;
 
 pub use credential::{Credential, CredentialError, Token, is_websocket};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldSupport};
+pub use filter_edits::FILTER_EDITS;
 pub use group_resource::{GroupResource, ResourceNameError};
 pub use identity::Identity;
 pub use impersonation::{Impersonation, ImpersonationError};

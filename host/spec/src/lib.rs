@@ -1,6 +1,10 @@
-//! The configuration of a filter: name, module, match rules, limits and policies. Each type validates its text when it
-//! is parsed. The daemon reads the files that contain the texts.
+//! What a filter is given: its configuration, and the objects that it looks up.
+//!
+//! The configuration is a name, a module, match rules, limits and policies. Each type validates its text when it is parsed; the
+//! daemon reads the files that contain the texts. Looked-up objects are here because the store makes them and the runtime reads
+//! them, and neither knows the other.
 
+mod cached;
 mod digest;
 mod limits;
 mod module_source;
@@ -12,6 +16,7 @@ use serde_json::{Map, Value};
 use weir_document::Path;
 use weir_kube::{GroupResource, KUBELET, VerbClass};
 
+pub use cached::{CachedObject, Selection, keyed_hasher};
 pub use digest::{Digest, DigestError};
 pub use limits::{LimitError, Limits, MAX_MODULE, MemoryLimit, TimeLimit, duration, quantity};
 pub use module_source::{

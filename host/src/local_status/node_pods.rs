@@ -1,15 +1,14 @@
 //! The pods of the node, in the store that kubelet reads.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use weir_document::Path;
+use weir_document::{Path, path};
 use weir_kube::{GroupResource, node_of_user};
 use weir_store::cache::{Collection, ObjectContent};
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
 
-static PUBLISHES_NOT_READY: LazyLock<Option<Path>> =
-    LazyLock::new(|| Path::parse("spec.publishNotReadyAddresses").ok());
+static PUBLISHES_NOT_READY: Path = path!("spec.publishNotReadyAddresses");
 
 /// Finds the pods of the node.
 #[derive(Debug, Clone)]
@@ -78,7 +77,7 @@ impl NodePods {
         let publishes = |store: StoreHandle| {
             let snapshot = store.snapshot();
             let document = snapshot.format.document(snapshot.objects.get(&key)?.bytes.clone());
-            Some(document.text(PUBLISHES_NOT_READY.as_ref()?).ok()??.as_ref() == "true")
+            Some(document.text(&PUBLISHES_NOT_READY).ok()??.as_ref() == "true")
         };
         self.stores_of(|resource| resource == ("services", "")).into_iter().find_map(publishes).unwrap_or_default()
     }

@@ -1,10 +1,10 @@
 //! The reports of pods, as the filter lays them over documents.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use serde_json::Value;
-use weir_document::{Document, Path};
+use weir_document::{Document, Path, path};
 
 use super::endpoints::{PodReport, edit_endpoints, edit_pod, edit_slice};
 
@@ -17,33 +17,26 @@ struct References {
     nodes: Path,
 }
 
-/// The references of each kind.
-struct Kinds {
-    slice: [References; 1],
-    endpoints: [References; 2],
-    pod: [References; 1],
-}
-
-static KINDS: LazyLock<Option<Kinds>> = LazyLock::new(|| {
-    let below = |path: &str, pods: &str, nodes: &str| {
-        let path = |field: &str| Path::parse(&format!("{path}{field}")).ok();
-        Some(References { pods: path(pods)?, nodes: path(nodes)? })
-    };
-    let targets = |path: &str| below(path, "targetRef.uid", "nodeName");
-    Some(Kinds {
-        slice: [targets("endpoints[*].")?],
-        endpoints: [targets("subsets[*].addresses[*].")?, targets("subsets[*].notReadyAddresses[*].")?],
-        pod: [below("", "metadata.uid", "spec.nodeName")?],
-    })
-});
+static OF_SLICES: [References; 1] =
+    [References { pods: path!("endpoints[*].targetRef.uid"), nodes: path!("endpoints[*].nodeName") }];
+static OF_ENDPOINTS: [References; 2] = [
+    References {
+        pods: path!("subsets[*].addresses[*].targetRef.uid"),
+        nodes: path!("subsets[*].addresses[*].nodeName"),
+    },
+    References {
+        pods: path!("subsets[*].notReadyAddresses[*].targetRef.uid"),
+        nodes: path!("subsets[*].notReadyAddresses[*].nodeName"),
+    },
+];
+static OF_PODS: [References; 1] = [References { pods: path!("metadata.uid"), nodes: path!("spec.nodeName") }];
 
 /// Where a document names pods. None in other kinds than these three.
 fn references(document: &Document) -> Result<&'static [References], weir_document::Error> {
-    let Some(kinds) = KINDS.as_ref() else { return Ok(&[]) };
     Ok(match &*document.kind()? {
-        "EndpointSlice" => &kinds.slice,
-        "Endpoints" => &kinds.endpoints,
-        "Pod" => &kinds.pod,
+        "EndpointSlice" => &OF_SLICES,
+        "Endpoints" => &OF_ENDPOINTS,
+        "Pod" => &OF_PODS,
         _ => &[],
     })
 }

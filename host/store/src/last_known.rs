@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
-use weir_document::{CachedObject, Document, Selection};
+use weir_document::Document;
 use weir_kube::LookupSpec;
+use weir_spec::{CachedObject, Selection};
 
 use super::cluster_watch::{ClusterChanges, ClusterWatch};
 use super::disk::{CachedValue, DiskCache, DiskUnusable};

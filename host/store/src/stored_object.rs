@@ -1,25 +1,16 @@
 //! Reduces an object to what lookups need of it: without managed fields, which are often its larger part, or its metadata
 //! alone.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_document::{CachedObject, Document, Path};
+use weir_document::{Document, Path, path};
+use weir_spec::CachedObject;
 
 use super::store_key::StoreKey;
 
-/// The paths that are read of every object.
-struct ObjectPaths {
-    managed_fields: Path,
-    metadata: Path,
-}
-
-static PATHS: LazyLock<Option<ObjectPaths>> = LazyLock::new(|| {
-    Some(ObjectPaths {
-        managed_fields: Path::parse("metadata.managedFields").ok()?,
-        metadata: Path::parse("metadata").ok()?,
-    })
-});
+static MANAGED_FIELDS: Path = path!("metadata.managedFields");
+static METADATA: Path = path!("metadata");
 
 /// The kind of the items in `PartialObjectMetadata` responses.
 const PARTIAL: &str = "PartialObjectMetadata";
@@ -44,13 +35,9 @@ pub(super) fn read_object(bytes: &Bytes, metadata_only: bool) -> Result<(StoreKe
 /// The bytes of an object without its managed fields, in an allocation of their own. With `metadata_only`, a JSON object is
 /// reduced to its metadata, in case the API server does not serve `PartialObjectMetadata`.
 pub(super) fn reduced(mut document: Document, metadata_only: bool) -> Result<Bytes, weir_document::Error> {
-    let Some(paths) = PATHS.as_ref() else {
-        // Unreachable: the paths are constants, and a test parses them.
-        return Ok(Bytes::copy_from_slice(document.bytes()));
-    };
-    document.remove(&paths.managed_fields)?;
+    document.remove(&MANAGED_FIELDS)?;
     if metadata_only && document.kind()? != PARTIAL {
-        metadata_of(&document, paths)
+        metadata_of(&document)
     } else if document.is_edited() {
         Ok(document.bytes().clone())
     } else {
@@ -58,8 +45,8 @@ pub(super) fn reduced(mut document: Document, metadata_only: bool) -> Result<Byt
     }
 }
 
-fn metadata_of(document: &Document, paths: &ObjectPaths) -> Result<Bytes, weir_document::Error> {
-    let metadata = document.text(&paths.metadata)?.unwrap_or("{}".into()).into_owned();
+fn metadata_of(document: &Document) -> Result<Bytes, weir_document::Error> {
+    let metadata = document.text(&METADATA)?.unwrap_or("{}".into()).into_owned();
     let text = |text: &str| serde_json::Value::from(text).to_string();
     let json = format!(
         r#"{{"apiVersion":{},"kind":{},"metadata":{metadata}}}"#,

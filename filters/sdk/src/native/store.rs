@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use weir_document::{Document, Error, Path, Value, resource_of};
-use weir_kube::LabelSelector;
+use weir_document::{Document, Error, Value, path};
+use weir_kube::{GroupResource, LabelSelector};
 
 use super::Environment;
 use crate::{Lookup, Plan};
@@ -77,7 +77,7 @@ impl LookupStore {
 fn declares(lookup: &Lookup, selector: &LabelSelector, document: &Document) -> Result<bool, Error> {
     let api_version = document.api_version()?;
     let version = api_version.rsplit('/').next().unwrap_or_default();
-    Ok(resource_of(&api_version, &document.kind()?) == lookup.resource
+    Ok(GroupResource::of_kind(&api_version, &document.kind()?).to_string() == lookup.resource
         && (lookup.versions.is_empty() || lookup.versions.iter().any(|declared| declared == version))
         && lookup.name.as_deref().is_none_or(|name| document.name().is_ok_and(|found| found == name))
         && matches(selector, document)?)
@@ -102,8 +102,7 @@ fn key(document: &Document) -> Result<(String, String), Error> {
 
 /// Reduces the object to a PartialObjectMetadata.
 fn metadata(document: &Document) -> Result<Document, Error> {
-    let at = Path::parse("metadata").ok();
-    let metadata = match at.map(|at| document.get(&at)).transpose()?.flatten() {
+    let metadata = match document.get(&path!("metadata"))? {
         Some(Value::Json(metadata)) => metadata,
         _ => "{}".to_owned(),
     };

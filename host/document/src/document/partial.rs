@@ -3,9 +3,8 @@
 use super::{Document, Encoded, reads::span};
 use crate::{Error, Path, TypeMeta, json, protobuf};
 use bytes::Bytes;
-use std::sync::LazyLock;
 
-static METADATA: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata").ok());
+static METADATA: Path = crate::path!("metadata");
 
 impl Document {
     /// Returns the JSON text of the value at a path without `[*]`, including null, or none if it is missing. It shares
@@ -25,7 +24,7 @@ impl Document {
         if let Encoded::Protobuf(object) = &self.encoded {
             return protobuf::metadata(object.bytes());
         }
-        let metadata = METADATA.as_ref().map(|at| self.json_at(at)).transpose()?.flatten();
+        let metadata = self.json_at(&METADATA)?;
         let metadata = metadata.as_deref().unwrap_or(b"{}");
         let mut text = Vec::with_capacity(metadata.len() + 96);
         text.extend_from_slice(b"{\"kind\":");

@@ -335,7 +335,7 @@ pub(crate) fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Byt
         let text = splices.text(written);
         splices.put(at, text);
     }
-    if splices.is_empty() { Ok(bytes.clone()) } else { splices.apply(bytes) }
+    if splices.is_empty() { Ok(bytes.clone()) } else { splices.apply(bytes, crate::MAX_OBJECT) }
 }
 
 #[cfg(test)]

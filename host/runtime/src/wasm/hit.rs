@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_document::{CachedObject, Selection};
 use weir_kube::LookupSpec;
+use weir_spec::{CachedObject, Selection};
 
 /// A successful lookup of one object.
 #[derive(Debug, Clone)]
