@@ -97,6 +97,14 @@ pub enum Error {
         /// The requested kind.
         kind: String,
     },
+    /// The value is not of the type that the program reads.
+    #[error("{path}: {reason}")]
+    Type {
+        /// The path.
+        path: Path,
+        /// The reason, by serde. Its offsets count in the value.
+        reason: String,
+    },
     /// The value of an edit is invalid: a number that is not a JSON number, or text that is not JSON.
     #[error("the new value is not valid")]
     InvalidValue {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use weir_document::{Path, path};
+use weir_document::{Document, Path, path};
 use weir_kube::{GroupResource, node_of_user};
 use weir_store::cache::{Collection, ObjectContent};
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
@@ -49,19 +49,19 @@ impl NodePods {
     pub(super) fn get(&self, store: &StoreHandle, namespace: &str, name: &str) -> Option<Pod> {
         let snapshot = store.snapshot();
         let object = snapshot.objects.get(&StoreKey::new(namespace, name))?;
-        self.read(&snapshot.format.document(object.bytes.clone()).to_json().ok()?)
+        self.read(&snapshot.format.document(object.bytes.clone()))
     }
 
     /// All pods of the node.
     pub(super) fn all(&self, store: &StoreHandle) -> Vec<Pod> {
         let snapshot = store.snapshot();
-        let json = |bytes: &bytes::Bytes| snapshot.format.document(bytes.clone()).to_json().ok();
-        snapshot.objects.values().filter_map(|object| self.read(&json(&object.bytes)?)).collect()
+        let pods = snapshot.objects.values().map(|object| snapshot.format.document(object.bytes.clone()));
+        pods.filter_map(|pod| self.read(&pod)).collect()
     }
 
     /// `None` if the pod is bound to another node.
-    fn read(&self, json: &str) -> Option<Pod> {
-        let pod: Pod = serde_json::from_str(json).ok()?;
+    fn read(&self, document: &Document) -> Option<Pod> {
+        let pod: Pod = document.deserialize_at(&path!("$")).ok()??;
         let bound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&self.node);
         bound.then_some(pod)
     }

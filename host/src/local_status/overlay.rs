@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir_document::{Document, Path, path};
+use weir_document::{Document, Error, Path, path};
 
 use super::endpoints::{PodReport, edit_endpoints, edit_pod, edit_slice};
 
@@ -32,7 +32,7 @@ static OF_ENDPOINTS: [References; 2] = [
 static OF_PODS: [References; 1] = [References { pods: path!("metadata.uid"), nodes: path!("spec.nodeName") }];
 
 /// Where a document names pods. None in other kinds than these three.
-fn references(document: &Document) -> Result<&'static [References], weir_document::Error> {
+fn references(document: &Document) -> Result<&'static [References], Error> {
     Ok(match &*document.kind()? {
         "EndpointSlice" => &OF_SLICES,
         "Endpoints" => &OF_ENDPOINTS,
@@ -67,15 +67,6 @@ pub(super) struct Overlay {
     silent: BTreeSet<Arc<str>>,
 }
 
-/// A document that cannot be edited.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum OverlayError {
-    #[error(transparent)]
-    Document(#[from] weir_document::Error),
-    #[error("it is not valid JSON: {0}")]
-    Json(#[from] serde_json::Error),
-}
-
 /// Whether a Service, by namespace and name, publishes the addresses of pods that are not ready.
 pub(super) type PublishesNotReady<'a> = &'a dyn Fn(&str, &str) -> bool;
 
@@ -106,7 +97,7 @@ impl Overlay {
     }
 
     /// The reports of this overlay on pods that a document refers to.
-    pub(super) fn pods_in(&self, document: &Document) -> Result<Vec<PodKey>, OverlayError> {
+    pub(super) fn pods_in(&self, document: &Document) -> Result<Vec<PodKey>, Error> {
         let mut found = Vec::new();
         for References { pods, .. } in references(document)? {
             let column = document.column(pods)?;
@@ -118,7 +109,7 @@ impl Overlay {
     }
 
     /// Whether a document names one of the silent nodes.
-    fn names_silent(&self, document: &Document) -> Result<bool, OverlayError> {
+    fn names_silent(&self, document: &Document) -> Result<bool, Error> {
         if self.silent.is_empty() {
             return Ok(false);
         }
@@ -134,7 +125,7 @@ impl Overlay {
     ///
     /// # Errors
     /// The document is malformed. It stays as it is.
-    pub(super) fn apply(&self, document: &mut Document, publishes: PublishesNotReady<'_>) -> Result<(), OverlayError> {
+    pub(super) fn apply(&self, document: &mut Document, publishes: PublishesNotReady<'_>) -> Result<(), Error> {
         let pods = self.pods_in(document)?;
         if pods.is_empty() && !self.names_silent(document)? {
             return Ok(());
@@ -148,7 +139,7 @@ impl Overlay {
             let is_later = pod.until.is_some_and(|until| version > until);
             (!is_later).then_some(&pod.report)
         };
-        let before: Value = serde_json::from_str(&document.to_json()?)?;
+        let before: Value = document.deserialize_at(&path!("$"))?.unwrap_or_default();
         let mut after = before.clone();
         let namespace = document.namespace()?.unwrap_or_default().into_owned();
         match &*document.kind()? {

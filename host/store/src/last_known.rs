@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
-use weir_document::Document;
+use weir_document::{Document, path};
 use weir_kube::LookupSpec;
 use weir_spec::{CachedObject, Selection};
 
@@ -219,7 +219,7 @@ impl Known {
     }
 
     fn to_json(&self) -> Option<Value> {
-        let json = |object: &Arc<CachedObject>| serde_json::from_str(&object.document().to_json().ok()?).ok();
+        let json = |object: &Arc<CachedObject>| object.document().deserialize_at(&path!("$")).ok()?;
         match self {
             Self::Object(object) => json(object),
             Self::Selection(selection) => selection.objects().iter().map(json).collect(),

@@ -300,6 +300,6 @@ fn cell(object: &protobuf::Object, node: Option<protobuf::ValueRef>) -> Result<O
     }
 }
 
-fn one_place(at: &Path) -> Result<(), Error> {
+pub(super) fn one_place(at: &Path) -> Result<(), Error> {
     if at.wildcards() == 0 { Ok(()) } else { Err(Error::Wildcard { path: at.clone() }) }
 }
