@@ -14,6 +14,11 @@
 //! filter_edits, interface_address, node_user, pod_status, yaml
 //! ```
 
+#[cfg(doctest)]
+// The example of the README is compiled and run.
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod credential;
 mod field_selector;
 mod filter_edits;
