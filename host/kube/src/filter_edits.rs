@@ -20,3 +20,24 @@ pub static FILTER_EDITS: EditRules = EditRules {
     ],
     max_bytes: MAX_EDITED,
 };
+
+#[cfg(test)]
+mod tests {
+    use weir_document::{Document, Error, Path, Value};
+
+    use super::*;
+
+    #[test]
+    fn a_filter_edits_neither_the_identity_of_an_object_nor_beyond_the_limit() {
+        let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"b":"c"}},"spec":{}}"#;
+        let mut pod = Document::json(json.into()).with_rules(&FILTER_EDITS);
+        let (text, large) = (Value::Text("x".to_owned()), Value::Text("x".repeat(MAX_EDITED)));
+        let below: Path = path!("metadata.labels.b");
+        for field in FILTER_EDITS.protected.iter().chain([&below, &path!("metadata"), &path!("$")]) {
+            assert!(matches!(pod.set(field, &text), Err(Error::Protected { .. })), "{field}");
+        }
+        assert_eq!(pod.set(&path!("spec.nodeName"), &large), Err(Error::TooLarge { limit: MAX_EDITED }));
+        assert_eq!(pod.bytes(), json);
+        assert_eq!(pod.set(&path!("metadata.annotations.b"), &text), Ok(()));
+    }
+}
