@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 use weir_document::{Document, path};
-use weir_kube::{GroupResource, LookupSpec};
+use weir_kube::GroupResource;
+use weir_spec::LookupSpec;
 use weir_store::{Change, ReflectorHandle, Reflectors};
 use weir_upstream::Tasks;
 

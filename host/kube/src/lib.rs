@@ -7,11 +7,10 @@
 //! ```text
 //! negotiation ─► request_info ─► verb, field_selector, label_selector, go_text
 //! field_selector ─► group_resource
-//! lookup ─► group_resource
 //! credential ─► go_text
 //! impersonation ─► request_info
 //! label_selector ─► names
-//! filter_edits, interface_address, node_user, pod_status, yaml
+//! filter_edits, node_user, pod_status, yaml
 //! ```
 
 #[cfg(doctest)]
@@ -26,9 +25,7 @@ mod go_text;
 mod group_resource;
 mod identity;
 mod impersonation;
-mod interface_address;
 mod label_selector;
-mod lookup;
 mod names;
 mod negotiation;
 mod node_user;
@@ -43,9 +40,7 @@ pub use filter_edits::FILTER_EDITS;
 pub use group_resource::{GroupResource, ResourceNameError};
 pub use identity::Identity;
 pub use impersonation::{Impersonation, ImpersonationError};
-pub use interface_address::InterfaceAddress;
 pub use label_selector::{LabelSelector, SelectorError};
-pub use lookup::{LookupSpec, Presence};
 pub use names::{is_dns_subdomain, node_name};
 pub use negotiation::{Accepted, Encoding, IncludeObject, MediaType, MetaVersion, Transform};
 pub use node_user::{KUBELET, node_of_user};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use weir_document::Document;
-use weir_kube::{GroupResource, InterfaceAddress, LabelSelector, LookupSpec};
-use weir_spec::{CachedObject, Selection};
+use weir_kube::{GroupResource, LabelSelector};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection};
 
 use crate::{ClusterView, Endpoint, Snapshot};
 

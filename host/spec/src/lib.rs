@@ -1,12 +1,14 @@
-//! What a filter is given: its configuration, and the objects that it looks up.
+//! What a filter is given: its configuration, the objects that it looks up, and the addresses of the node.
 //!
 //! The configuration is a name, a module, match rules, limits and policies. Each type validates its text when it is parsed; the
-//! daemon reads the files that contain the texts. Looked-up objects are here because the store makes them and the runtime reads
-//! them, and neither knows the other.
+//! daemon reads the files that contain the texts. Lookups, their objects and the addresses are here because the store provides them
+//! and the runtime reads them, and neither knows the other.
 
 mod cached;
 mod digest;
+mod interface_address;
 mod limits;
+mod lookup;
 mod module_source;
 mod name;
 mod roll_out;
@@ -18,7 +20,9 @@ use weir_kube::{GroupResource, KUBELET, VerbClass};
 
 pub use cached::{CachedObject, Selection, keyed_hasher};
 pub use digest::{Digest, DigestError};
+pub use interface_address::InterfaceAddress;
 pub use limits::{LimitError, Limits, MAX_MODULE, MemoryLimit, TimeLimit, duration, quantity};
+pub use lookup::{LookupSpec, Presence};
 pub use module_source::{
     ModuleSource, ModuleSourceError, ObjectName, OciReference, OciReferenceError, PinnedReference,
 };

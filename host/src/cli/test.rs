@@ -20,9 +20,9 @@ use super::workbench::{Workbench, block_on, entry_of, load_granted, module};
 use crate::config::author::TestFlags;
 use crate::logging::Repeated;
 use crate::lookups::FileView;
-use weir_kube::{GroupResource, InterfaceAddress, VerbClass};
+use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{Endpoint, FilterSet, LoadError, Outcome};
-use weir_spec::FilterEntry;
+use weir_spec::{FilterEntry, InterfaceAddress};
 
 /// The number of copies of each object. The filter is called for the first ones, and their trace is replayed for the last.
 const ALIKE: usize = 8;

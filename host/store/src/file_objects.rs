@@ -13,8 +13,7 @@ use weir_kube::{GroupResource, LabelSelector, yaml_documents};
 
 use super::indexed_objects::{Delta, IndexedObjects};
 use super::stored_object::read_object;
-use weir_kube::{InterfaceAddress, LookupSpec};
-use weir_spec::{CachedObject, Selection};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection};
 
 /// A fixed set of objects. Clones share it.
 #[derive(Clone, Default)]

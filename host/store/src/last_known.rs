@@ -12,8 +12,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 use weir_document::{Document, path};
-use weir_kube::LookupSpec;
-use weir_spec::{CachedObject, Selection};
+use weir_spec::{CachedObject, LookupSpec, Selection};
 
 use super::cluster_watch::{ClusterChanges, ClusterWatch};
 use super::disk::{CachedValue, DiskCache, DiskUnusable};

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_document::Path;
-use weir_kube::{InterfaceAddress, LookupSpec};
-use weir_spec::{CachedObject, Selection, keyed_hasher};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection, keyed_hasher};
 
 use super::view::Snapshot;
 

@@ -4,8 +4,7 @@
 
 use serde_json::{Value as Json, json};
 use weir_document::{Column, StringSet, Value};
-use weir_kube::LookupSpec;
-use weir_spec::CachedObject;
+use weir_spec::{CachedObject, LookupSpec};
 
 use super::hit::LookupHit;
 use super::host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};

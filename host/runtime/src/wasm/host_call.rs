@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use weir_document::{Column, Document, Error, Path, Rows, StringSet, Value};
-use weir_kube::InterfaceAddress;
+use weir_spec::InterfaceAddress;
 
 use self::weight::is_long;
 use super::lookup::Declared;

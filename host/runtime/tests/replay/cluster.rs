@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_document::Document;
-use weir_kube::{InterfaceAddress, LabelSelector, LookupSpec};
+use weir_kube::LabelSelector;
 use weir_runtime::{ClusterView, Endpoint, Snapshot};
-use weir_spec::{CachedObject, Selection};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection};
 
 use super::rng::Rng;
 

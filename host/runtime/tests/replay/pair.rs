@@ -10,12 +10,12 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use weir_document::{Document, TypeMeta};
-use weir_kube::{FILTER_EDITS, GroupResource, LookupSpec, VerbClass};
+use weir_kube::{FILTER_EDITS, GroupResource, VerbClass};
 use weir_runtime::{
     Chain, ChangeSet, ClusterView, Dependency, Engine, Filter, FilterSet, Loader, LookupSource, LookupSubscription,
     Lookups, Outcome, RuntimeMetrics,
 };
-use weir_spec::{Digest, FilterEntry};
+use weir_spec::{Digest, FilterEntry, LookupSpec};
 
 use super::cluster::{Changed, Cluster};
 
