@@ -44,12 +44,12 @@ const MAX_LINES: usize = 600;
 /// What each crate may depend on, of ours. The table of `host/README.md` says the same.
 const CRATES: &[(&str, &[&str])] = &[
     ("weir-document", &[]),
-    ("weir-kube", &[]),
+    ("weir-kube", &["weir-document"]),
     ("weir-kubeconfig", &[]),
     ("weir-spec", &["weir-document", "weir-kube"]),
     ("weir-process", &[]),
     ("weir-upstream", &["weir-kube", "weir-kubeconfig", "weir-process"]),
-    ("weir-store", &["weir-document", "weir-kube", "weir-upstream"]),
+    ("weir-store", &["weir-document", "weir-kube", "weir-spec", "weir-upstream"]),
     ("weir-runtime", &["weir-document", "weir-kube", "weir-process", "weir-spec"]),
     ("weir-registry", &["weir-kube", "weir-process", "weir-spec"]),
     ("weir-wire", &["weir-document", "weir-kube", "weir-runtime"]),
@@ -120,14 +120,14 @@ fn top_level_modules_have_no_cycles() {
 /// A name more is a decision: it raises the number here.
 const FACES: &[(&str, usize)] = &[
     ("access", 14),
-    ("document", 43),
+    ("document", 41),
     ("front", 21),
-    ("kube", 47),
+    ("kube", 45),
     ("kubeconfig", 7),
     ("process", 31),
     ("registry", 24),
     ("runtime", 53),
-    ("spec", 27),
+    ("spec", 33),
     ("store", 63),
     ("upstream", 48),
     ("view", 32),

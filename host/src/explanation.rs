@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use diffy::DiffOptions;
 use serde_json::{Value, json};
-use weir_document::Document;
+use weir_document::{Document, path};
 use weir_kube::{ResourceRequest, VerbClass};
 use weir_runtime::{Chain, Decision, FilterExplanation, FilterSet, Step};
 use weir_spec::{FailurePolicy, MatchRule};
@@ -148,8 +148,7 @@ fn step(step: &Step) -> Value {
 }
 
 fn to_json(document: &Document) -> Result<Value, String> {
-    let text = document.to_json().map_err(|error| error.to_string())?;
-    serde_json::from_str(&text).map_err(|error| error.to_string())
+    document.deserialize_at(&path!("$")).map(Option::unwrap_or_default).map_err(|error| error.to_string())
 }
 
 /// The difference between two objects in the format of `diff -u`.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
-use weir_document::{CachedObject, Selection};
-use weir_kube::{GroupResource, InterfaceAddress, LookupSpec, Presence};
+use weir_kube::GroupResource;
 use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Presence, Selection};
 use weir_store::{FileObjects, FileObjectsError, LookupSnapshot, ReflectorHandle, Reflectors};
 
 /// The cluster view of the daemon: snapshots of the reflectors' store.

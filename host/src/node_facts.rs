@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use tokio::sync::watch;
-use weir_document::{Document, Path};
-use weir_kube::{GroupResource, LookupSpec};
+use weir_document::{Document, path};
+use weir_kube::GroupResource;
+use weir_spec::LookupSpec;
 use weir_store::{Change, ReflectorHandle, Reflectors};
 use weir_upstream::Tasks;
 
@@ -159,11 +160,7 @@ fn read(reflectors: &Reflectors, handle: &ReflectorHandle) -> NodeFacts {
 impl NodeFacts {
     /// The facts of a Node.
     pub(crate) fn of(node: &Document) -> Self {
-        let labels = Path::parse("metadata.labels").ok().and_then(|at| node.get(&at).ok().flatten());
-        let labels = match labels {
-            Some(weir_document::Value::Json(json)) => serde_json::from_str(&json).unwrap_or_default(),
-            _ => BTreeMap::new(),
-        };
+        let labels = node.deserialize_at(&path!("metadata.labels")).ok().flatten().unwrap_or_default();
         let switch = node.annotation(SWITCH).ok().flatten();
         let switch = switch.as_deref().map(str::trim).filter(|value| !value.is_empty());
         let unknown = switch.filter(|value| ![OFF, ON].contains(value));

@@ -25,8 +25,7 @@ async fn deployed() -> ApiServer {
         for object in objects {
             let version = object["apiVersion"].as_str().unwrap();
             let root = if version.contains('/') { "/apis" } else { "/api" };
-            let resource = weir_document::resource_of(version, object["kind"].as_str().unwrap());
-            let plural = resource.split('.').next().unwrap();
+            let plural = weir_kube::GroupResource::of_kind(version, object["kind"].as_str().unwrap()).resource;
             let scope =
                 object["metadata"]["namespace"].as_str().map_or_else(String::new, |name| format!("/namespaces/{name}"));
             let path = format!("{root}/{version}{scope}/{plural}");

@@ -38,12 +38,13 @@ use serde_json::Value as Tree;
 use weir_document::{Document, Path};
 
 fn json(text: &str) -> Document {
-    Document::json(Bytes::copy_from_slice(text.as_bytes()))
+    Document::json(Bytes::copy_from_slice(text.as_bytes())).with_rules(&weir_kube::FILTER_EDITS)
 }
 
 /// Encodes the object with prost.
 fn protobuf(root: &Root, object: &Tree) -> Document {
-    Document::protobuf(wire::encode(root, object), root.type_meta.clone()).unwrap()
+    let document = Document::protobuf(wire::encode(root, object), root.type_meta.clone()).unwrap();
+    document.with_rules(&weir_kube::FILTER_EDITS)
 }
 
 /// Decodes a protobuf document with prost and the typed object. Checks that neither loses anything.

@@ -44,7 +44,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("store/src/disk/conditions.rs", "Conditions", "ten conditions of the file"),
     ("store/src/disk/overlay.rs", "pages", "what mends the file in memory; 64 MiB"),
     ("store/src/disk/recovery.rs", "rows", "the rows of the file that is opened"),
-    ("document/src/cached.rs", "Memory", "16 paths of one object"),
+    ("spec/src/cached.rs", "Memory", "16 paths of one object"),
     ("document/src/protobuf/schema.rs", "kinds", "the kinds of the schema"),
     ("document/src/protobuf/schema.rs", "resources", "the kinds of the schema"),
     ("document/src/string_set.rs", "set", "values of the objects of a lookup"),

@@ -1,5 +1,6 @@
-//! The packages of the SDK are enough to build a filter: no file of the repository beside them is needed. The filter is
-//! the example of `filters/docs`, built natively with its cases and as a module, in a folder outside the workspace.
+//! The packages for others have what crates.io wants, and those of the SDK are enough to build a filter: no file of the
+//! repository beside them is needed. The filter is the example of `filters/docs`, built natively with its cases and as a
+//! module, in a folder outside the workspace.
 
 #![allow(clippy::unwrap_used, reason = "tests and their helpers: a panic is the report")]
 
@@ -7,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-/// What a filter in Rust is built from, each with its folder in the repository.
-const PACKAGES: &[(&str, &str)] =
-    &[("weir-document", "host/document"), ("weir-kube", "host/kube"), ("weir-filter", "filters/sdk")];
+use serde_json::Value;
+
+/// The packages for others: what a filter in Rust is built from.
+const PACKAGES: &[&str] = &["weir-document", "weir-kube", "weir-filter"];
 /// The largest package, unpacked. Test data stays in the repository.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -36,11 +38,11 @@ fn succeed(output: Output) -> String {
 /// Packages the crates and unpacks them into `folder`, each into `<name>-<version>`, as files of now: those of an archive have the
 /// same time each time, and cargo would take what it has built of earlier ones.
 fn unpack(folder: &Path) {
-    let names = PACKAGES.iter().flat_map(|(name, _)| ["-p", *name]);
+    let names = PACKAGES.iter().flat_map(|name| ["-p", *name]);
     let arguments: Vec<_> = ["package", "--no-verify", "--allow-dirty"].into_iter().chain(names).collect();
     cargo(&root(), &arguments);
     let archives = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package-target/package");
-    for (name, _) in PACKAGES {
+    for name in PACKAGES {
         let archive = archives.join(format!("{}.crate", versioned(name)));
         succeed(Command::new("tar").arg("-xzmf").arg(archive).arg("-C").arg(folder).output().unwrap());
     }
@@ -72,6 +74,41 @@ fn files_below(folder: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 #[test]
+fn each_published_package_says_what_it_is() {
+    let metadata = cargo(&root(), &["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    let mut published = Vec::new();
+    for package in metadata["packages"].as_array().unwrap().iter().filter(|package| package["publish"].is_null()) {
+        let name = package["name"].as_str().unwrap();
+        published.push(name);
+        for field in ["description", "license", "readme", "rust_version"] {
+            assert!(package[field].as_str().is_some_and(|text| !text.is_empty()), "{name} has no {field}");
+        }
+        for field in ["keywords", "categories"] {
+            assert!(
+                matches!(package[field].as_array().unwrap().len(), 1..=5),
+                "{name}: {field} that crates.io refuses"
+            );
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            // Cargo leaves a dependency of tests that has no version out of the package.
+            let is_left_out = dependency["kind"] == "dev" && dependency["req"] == "*";
+            let by = &dependency["name"];
+            assert!(
+                dependency["path"].is_null() || is_left_out || dependency["req"] != "*",
+                "{name}: {by} has no version"
+            );
+            let is_published = PACKAGES.iter().any(|package| by == package);
+            assert!(dependency["path"].is_null() || is_published, "{name} depends on {by}, which is not published");
+        }
+    }
+    published.sort_unstable();
+    let mut expected = PACKAGES.to_vec();
+    expected.sort_unstable();
+    assert_eq!(published, expected);
+}
+
+#[test]
 fn a_filter_builds_and_passes_from_the_packages_alone() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package");
     if folder.exists() {
@@ -79,9 +116,12 @@ fn a_filter_builds_and_passes_from_the_packages_alone() {
     }
     fs::create_dir_all(&folder).unwrap();
     unpack(&folder);
-    for (name, _) in PACKAGES {
-        let bytes: u64 = files_below(&folder.join(versioned(name))).iter().map(|(_, size)| size).sum();
+    for name in PACKAGES {
+        let package = folder.join(versioned(name));
+        let bytes: u64 = files_below(&package).iter().map(|(_, size)| size).sum();
         assert!(bytes < MAX_BYTES, "{name} has {bytes} bytes");
+        assert_eq!(fs::read(package.join("LICENSE")).unwrap(), fs::read(root().join("LICENSE")).unwrap(), "{name}");
+        assert!(package.join("README.md").exists(), "{name} has no README");
     }
     for entry in fs::read_dir(root().join("wit")).unwrap() {
         let (original, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
@@ -101,7 +141,7 @@ fn a_filter_builds_and_passes_from_the_packages_alone() {
     assert!(manifest.contains(in_repository), "{manifest}");
     let mut manifest = manifest.replace(in_repository, &format!("\"{}\"", env!("CARGO_PKG_VERSION")));
     manifest.push_str("\n[workspace]\n\n[patch.crates-io]\n");
-    for (name, _) in PACKAGES {
+    for name in PACKAGES {
         manifest.push_str(&format!("{name} = {{ path = \"../{}\" }}\n", versioned(name)));
     }
     fs::write(project.join("Cargo.toml"), manifest).unwrap();

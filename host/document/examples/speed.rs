@@ -9,8 +9,9 @@ use std::{
     time::Instant,
 };
 use weir_document::{
-    Column, Document, Path, TypeMeta, json,
+    Document, TypeMeta, json,
     list::{ItemOutcome, Piece, split},
+    path,
     protobuf::{self, Envelope},
 };
 
@@ -34,8 +35,8 @@ fn run(name: &str, form: &Form, list: &Bytes) -> Result<(), Box<dyn Error>> {
         report(name, &what, megabytes, || Ok(form.pieces(list, size)?.len()))?;
     }
     let items = form.items(list)?;
-    let (kind, ports) = (Path::parse("spec.type")?, Path::parse("spec.ports[*].nodePort")?);
-    let column = Path::parse("endpoints[*].nodeName")?;
+    let (kind, ports) = (path!("spec.type"), path!("spec.ports[*].nodePort"));
+    let column = path!("endpoints[*].nodeName");
     let two = |document: &Document| -> Result<usize, weir_document::Error> {
         let known = document.annotation("a/b")?.is_some() as usize + document.annotation("c")?.is_some() as usize;
         Ok(known + document.text(&kind)?.is_some() as usize)
@@ -55,7 +56,8 @@ fn run(name: &str, form: &Form, list: &Bytes) -> Result<(), Box<dyn Error>> {
     report(name, "list in, half the rows cut, list out", megabytes, || {
         form.filter(list, |document| {
             let rows = document.column(&column)?;
-            document.retain(&column, &even(&rows))
+            document
+                .retain(&column, &rows.rows(|node| node.is_some_and(|node| node.ends_with(['0', '2', '4', '6', '8']))))
         })
     })
 }
@@ -194,17 +196,6 @@ impl Form {
         })?;
         Ok(size)
     }
-}
-
-/// Returns a bitmap of the rows that end in an even digit.
-fn even(rows: &Column) -> Vec<u8> {
-    let mut keep = vec![0u8; rows.len().div_ceil(8)];
-    for (row, node) in rows.iter().enumerate() {
-        if let (Some(byte), Some(node)) = (keep.get_mut(row / 8), node) {
-            *byte |= u8::from(node.ends_with(['0', '2', '4', '6', '8'])) << (row % 8);
-        }
-    }
-    keep
 }
 
 /// Chunks as from a socket, and as a fast reader gets them.

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -79,7 +80,9 @@ func run() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
-		lines = append(lines, fmt.Sprintf("kind %s %s %d", kind.GroupVersion(), kind.Kind, number))
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		lines = append(lines, fmt.Sprintf("kind %s %s %d", kind.GroupVersion(), kind.Kind, number),
+			fmt.Sprintf("resource %s %s %s", plural.GroupVersion(), plural.Resource, kind.Kind))
 	}
 	out := bufio.NewWriter(os.Stdout)
 	fmt.Fprintf(out, "kubernetes %s\n", version())

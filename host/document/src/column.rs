@@ -1,7 +1,7 @@
 //! The values of all rows of a path, concatenated, so that one call passes them to a filter. Bounded by the size of the
 //! object and by 31 bits.
 
-use crate::{Error, MAX_OBJECT};
+use crate::{Error, MAX_OBJECT, Rows};
 
 /// The top bit of an end: the row is absent.
 const ABSENT: u32 = 1 << 31;
@@ -30,6 +30,11 @@ impl Column {
             start = stop;
             if end & ABSENT == 0 { cell } else { None }
         })
+    }
+
+    /// Selects the rows for which the predicate holds.
+    pub fn rows(&self, test: impl FnMut(Option<&str>) -> bool) -> Rows<'static> {
+        self.iter().map(test).collect()
     }
 
     /// Returns the number of rows.

@@ -4,11 +4,14 @@
 //! bytes per member) and marks its brackets and quotes (five eighths of the size of the JSON). An edit builds a new buffer. A
 //! checkpoint keeps the old one.
 
-use crate::{Error, Path, StringSet, TypeMeta, Value, json, path::Segment, protect, protobuf, rows::RowSet};
+use crate::{
+    EditRules, Error, Path, Rows, StringSet, TypeMeta, Value, json, path::Segment, protobuf, rows::RowSet,
+    rules::first_affected,
+};
 use bytes::Bytes;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-static RESOURCE_VERSION: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.resourceVersion").ok());
+use self::reads::{API_VERSION, KIND};
 
 /// One Kubernetes object. Reads return the effects of earlier edits. A failed edit changes nothing. An edit that
 /// changes no value leaves the bytes as they are.
@@ -17,6 +20,7 @@ pub struct Document {
     encoded: Encoded,
     /// The type of a JSON object that does not name it. A message has its own.
     type_meta: Option<Arc<TypeMeta>>,
+    rules: &'static EditRules,
     guards: Option<Arc<[Path]>>,
     read_only: bool,
     edited: bool,
@@ -55,7 +59,7 @@ impl Document {
     }
 
     fn new(encoded: Encoded) -> Document {
-        Document { encoded, type_meta: None, guards: None, read_only: false, edited: false }
+        Document { encoded, type_meta: None, rules: &EditRules::NONE, guards: None, read_only: false, edited: false }
     }
 
     /// Returns whether the bytes are protobuf.
@@ -72,7 +76,13 @@ impl Document {
         self
     }
 
-    /// Adds guarded paths. Edits at, above or below them are refused.
+    /// Sets the rules of edits.
+    pub fn with_rules(mut self, rules: &'static EditRules) -> Document {
+        self.rules = rules;
+        self
+    }
+
+    /// Adds to the protected fields of the rules those that are known only when the program runs.
     pub fn with_guards(mut self, guards: Arc<[Path]>) -> Document {
         self.guards = Some(guards);
         self
@@ -112,45 +122,19 @@ impl Document {
     }
 }
 
-/// Edits. A read-only document refuses all edits with [`Error::ReadOnly`]. A document refuses edits at, above or
-/// below apiVersion, kind, the guards, and metadata's name, namespace, uid, resourceVersion, labels and
-/// ownerReferences, with [`Error::Protected`].
+/// Edits. A read-only document refuses all edits with [`Error::ReadOnly`]. The rules and the guards of a document refuse edits
+/// with [`Error::Protected`] and [`Error::TooLarge`].
 impl Document {
     /// Sets the value in every row. Creates objects that are missing or null along the path, but never array elements:
     /// a row whose path leads through a missing element stays as it is. A value of another kind on the path is an
     /// error.
     pub fn set(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
-        self.may_edit(at, at.segments())?;
-        let edited = match &self.encoded {
-            Encoded::Json(object) => json::edit::set(object, at, RowSet::All, value),
-            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::All, value),
-        }?;
-        self.take(edited);
-        Ok(())
+        self.set_where(at, RowSet::All, value)
     }
 
-    /// Sets `metadata.resourceVersion`, which filters must not edit: a deletion that the host makes up carries the version
-    /// of the event that caused it.
-    pub fn set_resource_version(&mut self, version: u64) -> Result<(), Error> {
-        let Some(at) = RESOURCE_VERSION.as_ref() else { return Ok(()) };
-        let value = Value::Text(version.to_string());
-        let edited = match &self.encoded {
-            Encoded::Json(object) => json::edit::set(object, at, RowSet::All, &value),
-            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::All, &value),
-        }?;
-        self.take(edited);
-        Ok(())
-    }
-
-    /// Sets the value in the rows whose bit is 1, in one pass.
-    pub fn set_rows(&mut self, at: &Path, rows: &[u8], value: &Value) -> Result<(), Error> {
-        self.may_edit(at, at.segments())?;
-        let edited = match &self.encoded {
-            Encoded::Json(object) => json::edit::set(object, at, RowSet::Bits(rows), value),
-            Encoded::Protobuf(object) => protobuf::edit::set(object, at, RowSet::Bits(rows), value),
-        }?;
-        self.take(edited);
-        Ok(())
+    /// Sets the value in the selected rows, in one pass.
+    pub fn set_rows(&mut self, at: &Path, rows: &Rows<'_>, value: &Value) -> Result<(), Error> {
+        self.set_where(at, rows.set(), value)
     }
 
     /// Removes the member or element at the path in every row. Returns the number of removed values.
@@ -158,18 +142,18 @@ impl Document {
         self.remove_where(at, RowSet::All)
     }
 
-    /// Removes the member or element in the rows whose bit is 1. Returns the number of removed values.
-    pub fn remove_rows(&mut self, at: &Path, rows: &[u8]) -> Result<u32, Error> {
-        self.remove_where(at, RowSet::Bits(rows))
+    /// Removes the member or element in the selected rows. Returns the number of removed values.
+    pub fn remove_rows(&mut self, at: &Path, rows: &Rows<'_>) -> Result<u32, Error> {
+        self.remove_where(at, rows.set())
     }
 
-    /// Removes the elements of the last `[*]` whose bit is 0. Ignores the rest of the path.
-    pub fn retain(&mut self, at: &Path, keep: &[u8]) -> Result<(), Error> {
+    /// Keeps the selected elements of the last `[*]`, and removes the others. Ignores the rest of the path.
+    pub fn retain(&mut self, at: &Path, keep: &Rows<'_>) -> Result<(), Error> {
         let rows_in = at.rows_in().ok_or_else(|| Error::NoWildcard { path: at.clone() })?;
         self.may_edit(at, rows_in)?;
         let edited = match &self.encoded {
-            Encoded::Json(object) => json::edit::retain(object, at, RowSet::Bits(keep)),
-            Encoded::Protobuf(object) => protobuf::edit::retain(object, at, RowSet::Bits(keep)),
+            Encoded::Json(object) => json::edit::retain(object, at, keep.set()),
+            Encoded::Protobuf(object) => protobuf::edit::retain(object, at, keep.set()),
         }?;
         self.take(edited);
         Ok(())
@@ -178,23 +162,22 @@ impl Document {
     /// Removes the elements of the last `[*]` whose value at the path is not in the set or is absent. Values have the
     /// spelling of a column.
     pub fn retain_in(&mut self, at: &Path, values: &StringSet) -> Result<(), Error> {
-        let keep = self.rows_in_set(at, values)?;
-        self.retain(at, keep.bits())
+        self.retain(at, &self.rows_in_set(at, values)?)
     }
 
     /// Appends an element to the array at the path in every row. Creates an array that is missing or null.
     pub fn append(&mut self, at: &Path, value: &Value) -> Result<(), Error> {
         self.may_edit(at, at.segments())?;
         let edited = match &self.encoded {
-            Encoded::Json(object) => json::edit::append(object, at, value),
-            Encoded::Protobuf(object) => protobuf::edit::append(object, at, value),
+            Encoded::Json(object) => json::edit::append(object, at, value, self.rules.max_bytes),
+            Encoded::Protobuf(object) => protobuf::edit::append(object, at, value, self.rules.max_bytes),
         }?;
         self.take(edited);
         Ok(())
     }
 
-    /// Replaces the whole object with JSON text, which is validated completely. Protected and guarded fields must have
-    /// the same values as before.
+    /// Replaces the whole object with JSON text, which is validated completely. Protected fields must have the same values
+    /// as before.
     pub fn replace(&mut self, json: &str) -> Result<(), Error> {
         if self.read_only {
             return Err(Error::ReadOnly);
@@ -202,16 +185,18 @@ impl Document {
         if json.as_bytes() == &**self.bytes() || json == self.to_json()? {
             return Ok(());
         }
-        let limit = self.bytes().len().max(crate::MAX_EDITED);
+        let limit = self.bytes().len().max(self.rules.max_bytes);
         if json.len() > limit {
             return Err(Error::TooLarge { limit });
         }
         json::validate_object(json).map_err(|source| Error::InvalidValue { source: Box::new(source) })?;
         // Both encodings compare as JSON, because a protobuf message carries no type. The JSON of a message contains
-        // its type, and so must the new JSON.
+        // its type, which cannot change, and so must the new JSON.
+        let fixed = if self.is_protobuf() { &[&API_VERSION, &KIND][..] } else { &[] };
         let encoded = Encoded::Json(json::Object::new(Bytes::from(json.to_owned())));
         let next = Document { encoded, ..self.clone() };
-        for field in protect::fields().iter().chain(self.guards.iter().flat_map(|guards| guards.iter())) {
+        let guards = self.guards.as_deref().unwrap_or_default();
+        for field in fixed.iter().copied().chain(self.rules.protected).chain(guards) {
             if !self.same_values(&next, field)? {
                 return Err(Error::Protected { path: field.clone(), field: field.clone() });
             }
@@ -222,6 +207,17 @@ impl Document {
         };
         self.encoded = encoded;
         self.edited = true;
+        Ok(())
+    }
+
+    fn set_where(&mut self, at: &Path, rows: RowSet<'_>, value: &Value) -> Result<(), Error> {
+        self.may_edit(at, at.segments())?;
+        let limit = self.rules.max_bytes;
+        let edited = match &self.encoded {
+            Encoded::Json(object) => json::edit::set(object, at, rows, value, limit),
+            Encoded::Protobuf(object) => protobuf::edit::set(object, at, rows, value, limit),
+        }?;
+        self.take(edited);
         Ok(())
     }
 
@@ -239,9 +235,12 @@ impl Document {
         if self.read_only {
             return Err(Error::ReadOnly);
         }
+        // The object itself can only be replaced by another object.
+        if segments.is_empty() {
+            return Err(Error::Protected { path: at.clone(), field: crate::path!("$") });
+        }
         let guards = self.guards.as_deref().unwrap_or_default();
-        match protect::first_affected(segments, protect::fields()).or_else(|| protect::first_affected(segments, guards))
-        {
+        match first_affected(segments, self.rules.protected).or_else(|| first_affected(segments, guards)) {
             Some(field) => Err(Error::Protected { path: at.clone(), field: field.clone() }),
             None => Ok(()),
         }

@@ -48,7 +48,7 @@ pub enum Error {
         /// The path.
         path: Path,
     },
-    /// The edit affects a protected field: the object's identity, labels, owners, or a guarded path.
+    /// The edit affects a field that the rules or the guards of the document protect.
     #[error("{path} cannot be edited: {field} is protected")]
     Protected {
         /// The path of the edit, `$` for a replacement.
@@ -56,18 +56,16 @@ pub enum Error {
         /// The protected field.
         field: Path,
     },
-    /// The object is a looked-up one, which refuses every edit.
+    /// The document is read-only, as looked-up objects are.
     #[error("a looked-up object cannot be edited")]
     ReadOnly,
-    /// A row bitmap has the wrong length.
-    #[error("a bitmap for {rows} rows takes {expected} bytes, not {found}")]
-    Bitmap {
+    /// The selection is of another number of rows.
+    #[error("the path has {rows} rows, and the selection is of {selected}")]
+    Rows {
         /// The number of rows of the path in this object.
         rows: usize,
-        /// `ceil(rows / 8)`.
-        expected: usize,
-        /// The actual length.
-        found: usize,
+        /// The number of rows of the selection: of a bitmap eight for each byte.
+        selected: usize,
     },
     /// The edit sets a member in a value that is neither an object nor null.
     #[error("{path}: the value at byte {offset} is not an object")]
@@ -98,6 +96,14 @@ pub enum Error {
         api_version: String,
         /// The requested kind.
         kind: String,
+    },
+    /// The value is not of the type that the program reads.
+    #[error("{path}: {reason}")]
+    Type {
+        /// The path.
+        path: Path,
+        /// The reason, by serde. Its offsets count in the value.
+        reason: String,
     },
     /// The value of an edit is invalid: a number that is not a JSON number, or text that is not JSON.
     #[error("the new value is not valid")]

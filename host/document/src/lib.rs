@@ -7,15 +7,15 @@
 //! the new bytes while it runs. No input causes a panic, or a recursion deeper than the length of a path.
 //!
 //! ```
-//! use weir_document::{Document, Path, Value};
+//! use weir_document::{Document, Path, Value, path};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! static NODES: Path = path!("endpoints[*].nodeName");
+//!
+//! # fn main() -> Result<(), weir_document::Error> {
 //! let mut slice = Document::json(r#"{"endpoints": [{"nodeName": "a"}, {"nodeName": "b"}], "x": 1.0}"#.into());
-//! let nodes = Path::parse("endpoints[*].nodeName")?;
-//! let keep = slice.column(&nodes)?.iter().map(|node| node == Some("b")).collect::<Vec<_>>();
-//! assert_eq!(keep, [false, true]);
-//! slice.retain(&nodes, &[0b10])?;
-//! slice.set(&nodes, &Value::Null)?;
+//! let on_b = slice.column(&NODES)?.rows(|node| node == Some("b"));
+//! slice.retain(&NODES, &on_b)?;
+//! slice.set(&NODES, &Value::Null)?;
 //! assert_eq!(slice.bytes(), r#"{"endpoints": [{"nodeName": null}], "x": 1.0}"#);
 //! # Ok(())
 //! # }
@@ -37,7 +37,6 @@ extern crate self as weir_document;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod cached;
 mod column;
 mod document;
 mod error;
@@ -47,29 +46,25 @@ pub mod list;
 #[cfg_attr(not(feature = "scan"), allow(unreachable_pub, reason = "the feature `scan` exports it, for the fuzzer"))]
 mod marks;
 mod path;
-mod protect;
 pub mod protobuf;
-mod resource;
 mod rows;
+mod rules;
 mod split;
 mod string_set;
 mod value;
 
-pub use cached::{CachedObject, Selection, keyed_hasher};
 pub use column::Column;
 pub use document::{Checkpoint, Document};
 pub use error::Error;
-pub use path::{Path, PathError};
-pub use resource::resource_of;
+pub use path::{Path, PathError, StaticPath};
+pub use rows::Rows;
+pub use rules::EditRules;
 pub use split::SplitError;
 pub use string_set::StringSet;
 pub use value::{TypeMeta, Value};
 
 /// The largest object in bytes. Offsets have 31 bits.
 pub const MAX_OBJECT: usize = i32::MAX as usize;
-
-/// The largest size to which an edit may grow an object. It bounds the memory that a filter can make the host allocate.
-pub const MAX_EDITED: usize = 64 << 20;
 
 /// The maximum depth of nested objects and arrays.
 pub const MAX_DEPTH: usize = 512;

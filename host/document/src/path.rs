@@ -1,33 +1,44 @@
 //! Paths to values in an object: a subset of RFC 9535 with names, quoted names, indexes and any number of `[*]`. A path
-//! is parsed once and cheap to clone. It has at most 1,024 bytes and 32 segments.
+//! is parsed once, by [`path!`](crate::path!) when the program is compiled, and cheap to clone. It has at most 1,024 bytes
+//! and 32 segments.
+
+mod grammar;
 
 use std::{
+    borrow::Cow,
     fmt,
     hash::{Hash, Hasher},
     str::FromStr,
     sync::Arc,
 };
 
-/// The maximum length of an expression in bytes.
-const MAX_TEXT: usize = 1024;
-/// The maximum number of segments. It bounds the recursion of a walk.
-const MAX_SEGMENTS: usize = 32;
+use self::grammar::{Cursor, MAX_TEXT, Spelling};
 
-/// A compiled path. Two paths are equal if their texts are equal.
+/// A path to values in an object. Two paths are equal if their texts are equal.
 #[derive(Clone)]
-pub struct Path(Arc<Compiled>);
+pub struct Path(Repr);
 
-struct Compiled {
-    text: String,
-    segments: Vec<Segment>,
-    wildcards: usize,
+#[derive(Clone)]
+enum Repr {
+    Static(&'static StaticPath),
+    Parsed(Arc<(String, Vec<Segment>)>),
+}
+
+/// A path that [`path!`](crate::path!) has parsed. Only this macro makes one.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct StaticPath {
+    /// The expression.
+    pub text: &'static str,
+    /// Its segments.
+    pub segments: &'static [Segment],
 }
 
 /// One segment of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Segment {
+pub enum Segment {
     /// A member of an object, unescaped.
-    Name(String),
+    Name(Cow<'static, str>),
     /// An element of an array.
     Index(usize),
     /// All elements of an array, but never the members of an object.
@@ -46,21 +57,39 @@ pub struct PathError {
     pub reason: &'static str,
 }
 
+/// A [`Path`] of a text that is known when the program is compiled, in the grammar of [`Path::parse`] without escapes. It costs
+/// nothing when the program runs.
+///
+/// ```
+/// use weir_document::{Path, path};
+/// static NODE_PORTS: Path = path!("spec.ports[*].nodePort");
+/// assert_eq!(NODE_PORTS, Path::parse("spec.ports[*].nodePort")?);
+/// # Ok::<_, weir_document::PathError>(())
+/// ```
+///
+/// An invalid text does not compile:
+///
+/// ```compile_fail
+/// let broken = weir_document::path!("spec.ports[*");
+/// ```
+#[macro_export]
+macro_rules! path {
+    ($text:expr) => {{
+        static PATH: $crate::StaticPath = $crate::StaticPath {
+            text: $text,
+            segments: &$crate::StaticPath::segments::<{ $crate::StaticPath::count($text) }>($text),
+        };
+        $crate::StaticPath::path(&PATH)
+    }};
+}
+
 impl Path {
     /// Parses an expression: an optional leading `$`, names (`spec.type`), quoted names (`metadata.annotations['a/b']`,
-    /// with JSON's escapes and `\'`), indexes (`ports[0]`) and `[*]`.
+    /// with JSON's escapes and `\'`), indexes (`ports[0]`) and `[*]`. For a text that is known when the program is compiled,
+    /// use [`path!`](crate::path!).
     pub fn parse(expression: &str) -> Result<Path, PathError> {
-        let parsed = if expression.len() > MAX_TEXT {
-            Err((expression.floor_char_boundary(MAX_TEXT), "longer than 1024 bytes"))
-        } else {
-            Parser { text: expression, at: 0 }.segments()
-        };
-        match parsed {
-            Ok(segments) => Ok(Path(Arc::new(Compiled {
-                text: expression.to_owned(),
-                wildcards: segments.iter().filter(|segment| **segment == Segment::Wildcard).count(),
-                segments,
-            }))),
+        match segments(expression) {
+            Ok(segments) => Ok(Path(Repr::Parsed(Arc::new((expression.to_owned(), segments))))),
             Err((position, reason)) => {
                 Err(PathError { expression: expression.chars().take(80).collect(), position, reason })
             }
@@ -69,16 +98,22 @@ impl Path {
 
     /// Returns the expression.
     pub fn text(&self) -> &str {
-        &self.0.text
+        match &self.0 {
+            Repr::Static(path) => path.text,
+            Repr::Parsed(path) => &path.0,
+        }
     }
 
     /// Returns the number of `[*]`.
     pub fn wildcards(&self) -> usize {
-        self.0.wildcards
+        self.segments().iter().filter(|segment| **segment == Segment::Wildcard).count()
     }
 
     pub(crate) fn segments(&self) -> &[Segment] {
-        &self.0.segments
+        match &self.0 {
+            Repr::Static(path) => path.segments,
+            Repr::Parsed(path) => &path.1,
+        }
     }
 
     /// Returns the segments before the last `[*]`. They lead to the arrays whose elements are the rows.
@@ -88,9 +123,52 @@ impl Path {
     }
 }
 
+impl StaticPath {
+    /// Returns the path. It borrows what the program contains.
+    pub const fn path(&'static self) -> Path {
+        Path(Repr::Static(self))
+    }
+}
+
+fn segments(expression: &str) -> Result<Vec<Segment>, grammar::Failure> {
+    if expression.len() > MAX_TEXT {
+        return Err((expression.floor_char_boundary(MAX_TEXT), grammar::TOO_LONG));
+    }
+    let (mut cursor, mut segments) = (Cursor::new(expression)?, Vec::new());
+    while let Some(spelling) = cursor.next()? {
+        segments.push(match spelling {
+            Spelling::Index(index) => Segment::Index(index),
+            Spelling::Wildcard => Segment::Wildcard,
+            Spelling::Name { name, has_escapes: false, .. } => Segment::Name(Cow::Owned(name.to_owned())),
+            Spelling::Name { name, at, .. } => match unescape(name) {
+                Some(name) => Segment::Name(Cow::Owned(name)),
+                None => return Err((at, "invalid escape in a name")),
+            },
+        });
+    }
+    Ok(segments)
+}
+
+/// Unescapes a quoted name: the escapes of JSON, and `\'`.
+fn unescape(name: &str) -> Option<String> {
+    let (mut json, mut is_escaped) = (String::with_capacity(name.len()), false);
+    for next in name.chars() {
+        match next {
+            '\'' if is_escaped => {
+                json.pop();
+            }
+            '"' if !is_escaped => json.push('\\'),
+            _ => {}
+        }
+        json.push(next);
+        is_escaped = next == '\\' && !is_escaped;
+    }
+    crate::escape::unescape(&json).ok()
+}
+
 impl PartialEq for Path {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.text() == other.text()
+        std::ptr::eq(self.text(), other.text()) || self.text() == other.text()
     }
 }
 
@@ -119,123 +197,6 @@ impl FromStr for Path {
 
     fn from_str(expression: &str) -> Result<Self, Self::Err> {
         Path::parse(expression)
-    }
-}
-
-type ParseFailure = (usize, &'static str);
-
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Parser<'_> {
-    fn segments(mut self) -> Result<Vec<Segment>, ParseFailure> {
-        let mut segments = Vec::new();
-        if self.text.is_empty() {
-            return Err((0, "empty path; use $ for the whole object"));
-        }
-        let rooted = self.eat('$');
-        while let Some(next) = self.peek() {
-            if segments.len() == MAX_SEGMENTS {
-                return Err((self.at, "more than 32 segments"));
-            }
-            let segment = match next {
-                '[' => {
-                    self.at += 1;
-                    self.bracket()?
-                }
-                '.' if rooted || !segments.is_empty() => {
-                    self.at += 1;
-                    self.name()?
-                }
-                _ if !rooted && segments.is_empty() => self.name()?,
-                _ => return Err((self.at, "expected . or [")),
-            };
-            segments.push(segment);
-        }
-        Ok(segments)
-    }
-
-    fn name(&mut self) -> Result<Segment, ParseFailure> {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || !c.is_ascii();
-        let length = rest.find(|c| !plain(c)).unwrap_or(rest.len());
-        let name = rest.get(..length).unwrap_or_default();
-        if name.is_empty() {
-            return Err((self.at, "expected a name of letters, digits, - and _; quote others as ['…']"));
-        }
-        self.at += length;
-        Ok(Segment::Name(name.to_owned()))
-    }
-
-    fn bracket(&mut self) -> Result<Segment, ParseFailure> {
-        let segment = match self.peek() {
-            Some('*') => {
-                self.at += 1;
-                Segment::Wildcard
-            }
-            Some(quote @ ('\'' | '"')) => {
-                self.at += 1;
-                self.quoted(quote)?
-            }
-            Some(digit) if digit.is_ascii_digit() => self.index()?,
-            _ => return Err((self.at, "expected an index, *, or a quoted name")),
-        };
-        if self.eat(']') { Ok(segment) } else { Err((self.at, "expected ]")) }
-    }
-
-    fn index(&mut self) -> Result<Segment, ParseFailure> {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let length = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let digits = rest.get(..length).unwrap_or_default();
-        if digits.len() > 1 && digits.starts_with('0') {
-            return Err((self.at, "an index must not have leading zeros"));
-        }
-        let index = digits.parse::<u32>().map_err(|_| (self.at, "the index is too large"))?;
-        self.at += length;
-        Ok(Segment::Index(index as usize))
-    }
-
-    fn quoted(&mut self, quote: char) -> Result<Segment, ParseFailure> {
-        let start = self.at;
-        let mut json = String::new();
-        loop {
-            let at = self.at;
-            let next = self.peek().ok_or((start, "unterminated quoted name"))?;
-            self.at += next.len_utf8();
-            match next {
-                _ if next == quote => break,
-                '\\' => {
-                    let escaped = self.peek().ok_or((at, "unterminated escape"))?;
-                    self.at += escaped.len_utf8();
-                    if escaped == '\'' {
-                        json.push('\'');
-                    } else {
-                        json.push('\\');
-                        json.push(escaped);
-                    }
-                }
-                '"' => json.push_str("\\\""),
-                control if control.is_control() => {
-                    return Err((at, "control character in a name"));
-                }
-                other => json.push(other),
-            }
-        }
-        crate::escape::unescape(&json).map(Segment::Name).map_err(|_| (start, "invalid escape in a name"))
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.text.get(self.at..)?.chars().next()
-    }
-
-    fn eat(&mut self, wanted: char) -> bool {
-        let found = self.peek() == Some(wanted);
-        if found {
-            self.at += wanted.len_utf8();
-        }
-        found
     }
 }
 

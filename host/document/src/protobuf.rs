@@ -1,5 +1,25 @@
 //! Kubernetes protobuf. A schema maps field numbers to the fields of JSON, so that objects can be read and edited like
 //! JSON. Also splits and joins lists, watch streams and envelopes. Fields that the schema lacks keep their bytes.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use weir_document::{Document, TypeMeta, Value, path, protobuf::{Envelope, from_json}};
+//!
+//! # fn main() -> Result<(), weir_document::Error> {
+//! # let service = TypeMeta { api_version: "v1".to_owned(), kind: "Service".to_owned() };
+//! # let body = Envelope::seal(&service, &from_json(&service, r#"{"metadata":{"name":"web"},"spec":{"type":"ClusterIP"}}"#)?);
+//! // The body of a response to a get.
+//! let envelope = Envelope::open(body)?;
+//! let type_meta = Arc::new(envelope.type_meta().clone());
+//! if let Some(mut service) = Document::protobuf(envelope.object(), type_meta) {
+//!     service.set(&path!("spec.type"), &Value::Text("NodePort".to_owned()))?;
+//!     assert_eq!(service.text(&path!("spec.type"))?.as_deref(), Some("NodePort"));
+//!     let edited = envelope.with(service.bytes())?;
+//! #   assert_ne!(edited, *envelope.body());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 pub(crate) mod decode;
 pub(crate) mod edit;

@@ -17,7 +17,7 @@ use serde_json::Value as Tree;
 use weir_document::{Document, Error, Path};
 
 fn document(text: &str) -> Document {
-    Document::json(Bytes::copy_from_slice(text.as_bytes()))
+    Document::json(Bytes::copy_from_slice(text.as_bytes())).with_rules(&weir_kube::FILTER_EDITS)
 }
 
 fn tree(document: &Document) -> Tree {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value as Tree;
 use weir_document::{
-    Document, Path, SplitError,
+    Document, Path, Rows, SplitError,
     json::{EventType, FrameSplitter, Joiner, ListSplitter, event},
     list::{ItemOutcome, Piece, split},
 };
@@ -44,7 +44,7 @@ fn check_reads(seen: &Document) {
         let (read, expected) = (seen.column(&path), plain.column(&path));
         assert_eq!(read, expected, "{path:?}");
         assert_eq!(seen.lengths(&path), plain.lengths(&path), "{path:?}");
-        let keep = vec![0b0101_0101; expected.map_or(0, |column| column.len()).div_ceil(8)];
+        let keep: Rows<'_> = (0..expected.map_or(0, |column| column.len())).map(|row| row % 2 == 0).collect();
         let (mut seen, mut plain) = (seen.clone(), plain.clone());
         assert_eq!(seen.retain(&path, &keep), plain.retain(&path, &keep), "{path:?}");
         assert_eq!(seen.bytes(), plain.bytes(), "{path:?}");

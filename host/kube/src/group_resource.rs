@@ -69,6 +69,21 @@ impl GroupResource {
     pub fn new(resource: &str, group: &str) -> Self {
         Self { resource: resource.to_owned(), group: group.to_owned() }
     }
+
+    /// Returns the resource of a kind: the plural of the lower-case kind, in the group of the apiVersion. This is a heuristic,
+    /// client-go's `UnsafeGuessKindToResource`. Use discovery where it is available.
+    #[must_use]
+    pub fn of_kind(api_version: &str, kind: &str) -> Self {
+        let kind = kind.to_lowercase();
+        let resource = match kind.strip_suffix('y') {
+            _ if kind.ends_with("endpoints") => kind,
+            _ if kind.ends_with('s') => kind + "es",
+            Some(stem) => format!("{stem}ies"),
+            None => kind + "s",
+        };
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { resource, group: group.to_owned() }
+    }
 }
 
 impl FromStr for GroupResource {
@@ -110,6 +125,20 @@ mod tests {
         assert_eq!("services".parse(), Ok(GroupResource::new("services", "")));
         assert_eq!("nodepools".parse(), "nodepools.apps.openyurt.io".parse::<GroupResource>());
         assert_eq!("services.serving.knative.dev".parse(), Ok(GroupResource::new("services", "serving.knative.dev")));
+    }
+
+    #[test]
+    fn the_resource_of_a_kind_follows_the_rule_of_client_go() {
+        for (api_version, kind, resource) in [
+            ("v1", "Service", "services"),
+            ("v1", "Endpoints", "endpoints"),
+            ("discovery.k8s.io/v1", "EndpointSlice", "endpointslices.discovery.k8s.io"),
+            ("networking.k8s.io/v1", "Ingress", "ingresses.networking.k8s.io"),
+            ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies.networking.k8s.io"),
+            ("apps.openyurt.io/v1beta2", "NodePool", "nodepools.apps.openyurt.io"),
+        ] {
+            assert_eq!(GroupResource::of_kind(api_version, kind).to_string(), resource);
+        }
     }
 
     #[test]

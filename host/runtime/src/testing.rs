@@ -2,29 +2,28 @@
 
 use std::sync::Arc;
 
-use weir_document::{CachedObject, Document, Selection, resource_of};
-use weir_kube::{InterfaceAddress, LabelSelector, LookupSpec};
+use weir_document::Document;
+use weir_kube::{GroupResource, LabelSelector};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection};
 
 use crate::{ClusterView, Endpoint, Snapshot};
 
-/// The objects, each with the name of its resource.
+/// The objects, each with its resource.
 #[derive(Debug, Clone)]
-pub(crate) struct Fixed(Arc<Vec<(String, Arc<CachedObject>)>>);
+pub(crate) struct Fixed(Arc<Vec<(GroupResource, Arc<CachedObject>)>>);
 
 impl Fixed {
     pub(crate) fn new(objects: impl IntoIterator<Item = serde_json::Value>) -> Self {
         let object = |value: serde_json::Value| {
             let document = Document::json(value.to_string().into());
-            (
-                resource_of(&document.api_version().unwrap(), &document.kind().unwrap()),
-                Arc::new(CachedObject::new(document)),
-            )
+            let resource = GroupResource::of_kind(&document.api_version().unwrap(), &document.kind().unwrap());
+            (resource, Arc::new(CachedObject::new(document)))
         };
         Self(Arc::new(objects.into_iter().map(object).collect()))
     }
 
     fn of(&self, lookup: &LookupSpec, namespace: Option<&str>) -> impl Iterator<Item = &Arc<CachedObject>> {
-        let resource = lookup.resource.to_string();
+        let resource = lookup.resource.clone();
         let namespace = namespace.map(str::to_owned);
         self.0.iter().filter(move |(of, _)| *of == resource).map(|(_, object)| object).filter(move |object| {
             namespace.is_none() || object.document().namespace().unwrap().as_deref() == namespace.as_deref()

@@ -1,8 +1,14 @@
-//! The configuration of a filter: name, module, match rules, limits and policies. Each type validates its text when it
-//! is parsed. The daemon reads the files that contain the texts.
+//! What a filter is given: its configuration, the objects that it looks up, and the addresses of the node.
+//!
+//! The configuration is a name, a module, match rules, limits and policies. Each type validates its text when it is parsed; the
+//! daemon reads the files that contain the texts. Lookups, their objects and the addresses are here because the store provides them
+//! and the runtime reads them, and neither knows the other.
 
+mod cached;
 mod digest;
+mod interface_address;
 mod limits;
+mod lookup;
 mod module_source;
 mod name;
 mod roll_out;
@@ -12,8 +18,11 @@ use serde_json::{Map, Value};
 use weir_document::Path;
 use weir_kube::{GroupResource, KUBELET, VerbClass};
 
+pub use cached::{CachedObject, Selection, keyed_hasher};
 pub use digest::{Digest, DigestError};
+pub use interface_address::InterfaceAddress;
 pub use limits::{LimitError, Limits, MAX_MODULE, MemoryLimit, TimeLimit};
+pub use lookup::{LookupSpec, Presence};
 pub use module_source::{
     ModuleSource, ModuleSourceError, ObjectName, OciReference, OciReferenceError, PinnedReference,
 };

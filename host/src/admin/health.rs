@@ -9,10 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use weir_kube::LookupSpec;
 use weir_process::one_line;
 use weir_runtime::{Filter, SetAsideObject};
-use weir_spec::Mode;
+use weir_spec::{LookupSpec, Mode};
 use weir_store::{ReflectorStatus, Reflectors};
 use weir_view::CacheStatus;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_document::{Document, resource_of};
+use weir_document::Document;
 
 use super::workbench::{Workbench, block_on, entry, load_granted, module, some_objects, world};
 use super::{CommandError, bench};
@@ -113,13 +113,7 @@ pub(super) fn document(object: &Value) -> Document {
 /// Returns the resource of an object.
 pub(super) fn resource(object: &Value) -> GroupResource {
     let field = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-    resource_named(field("apiVersion"), field("kind"))
-}
-
-/// Returns the resource of a kind.
-pub(super) fn resource_named(api_version: &str, kind: &str) -> GroupResource {
-    let resource = resource_of(api_version, kind);
-    resource.parse().unwrap_or_else(|_| GroupResource::new(&resource, ""))
+    GroupResource::of_kind(field("apiVersion"), field("kind"))
 }
 
 /// Returns the resource and the name of an object.

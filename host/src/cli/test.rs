@@ -15,14 +15,14 @@ use weir_filter::{Lookup, Plan};
 use super::CommandError;
 use super::junit::junit;
 use super::project::Project;
-use super::run::{every, resource_named};
+use super::run::every;
 use super::workbench::{Workbench, block_on, entry_of, load_granted, module};
 use crate::config::author::TestFlags;
 use crate::logging::Repeated;
 use crate::lookups::FileView;
-use weir_kube::{InterfaceAddress, VerbClass};
+use weir_kube::{GroupResource, VerbClass};
 use weir_runtime::{Endpoint, FilterSet, LoadError, Outcome};
-use weir_spec::FilterEntry;
+use weir_spec::{FilterEntry, InterfaceAddress};
 
 /// The number of copies of each object. The filter is called for the first ones, and their trace is replayed for the last.
 const ALIKE: usize = 8;
@@ -207,7 +207,8 @@ async fn run_case(
 }
 
 async fn run(set: &FilterSet, document: Document, failures: &mut Vec<String>) -> CaseOutcome {
-    let resource = resource_named(&document.api_version().unwrap_or_default(), &document.kind().unwrap_or_default());
+    let resource =
+        GroupResource::of_kind(&document.api_version().unwrap_or_default(), &document.kind().unwrap_or_default());
     let made = match set.chain("weir-test", &resource, VerbClass::Read) {
         Some(chain) => chain.run(vec![document.clone(); ALIKE]).await.into_iter().collect(),
         None => Vec::new(),

@@ -16,13 +16,13 @@ use crate::config::author::{CompiledFlags, EntryFlags, ModuleFlags, WorldFlags};
 use crate::logging::{Repeated, log_for_people};
 use crate::lookups::FileView;
 use crate::unpack::unpacked;
-use weir_kube::{GroupResource, LookupSpec, utf8, yaml_documents};
+use weir_kube::{GroupResource, utf8, yaml_documents};
 use weir_process::files::read_now;
 use weir_runtime::{
     ClusterView, Compiler, Endpoint, Engine, EngineError, Filter, LoadError, Loader, LookupSource, LookupSubscription,
     Lookups, not_wasm,
 };
-use weir_spec::{Digest, FilterEntry, FilterName, MAX_MODULE};
+use weir_spec::{Digest, FilterEntry, FilterName, LookupSpec, MAX_MODULE};
 use weir_store::read_objects;
 
 /// The largest file of objects in bytes.

@@ -1,15 +1,14 @@
 //! The pods of the node, in the store that kubelet reads.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use weir_document::Path;
+use weir_document::{Document, Path, path};
 use weir_kube::{GroupResource, node_of_user};
 use weir_store::cache::{Collection, ObjectContent};
 use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
 
-static PUBLISHES_NOT_READY: LazyLock<Option<Path>> =
-    LazyLock::new(|| Path::parse("spec.publishNotReadyAddresses").ok());
+static PUBLISHES_NOT_READY: Path = path!("spec.publishNotReadyAddresses");
 
 /// Finds the pods of the node.
 #[derive(Debug, Clone)]
@@ -50,19 +49,19 @@ impl NodePods {
     pub(super) fn get(&self, store: &StoreHandle, namespace: &str, name: &str) -> Option<Pod> {
         let snapshot = store.snapshot();
         let object = snapshot.objects.get(&StoreKey::new(namespace, name))?;
-        self.read(&snapshot.format.document(object.bytes.clone()).to_json().ok()?)
+        self.read(&snapshot.format.document(object.bytes.clone()))
     }
 
     /// All pods of the node.
     pub(super) fn all(&self, store: &StoreHandle) -> Vec<Pod> {
         let snapshot = store.snapshot();
-        let json = |bytes: &bytes::Bytes| snapshot.format.document(bytes.clone()).to_json().ok();
-        snapshot.objects.values().filter_map(|object| self.read(&json(&object.bytes)?)).collect()
+        let pods = snapshot.objects.values().map(|object| snapshot.format.document(object.bytes.clone()));
+        pods.filter_map(|pod| self.read(&pod)).collect()
     }
 
     /// `None` if the pod is bound to another node.
-    fn read(&self, json: &str) -> Option<Pod> {
-        let pod: Pod = serde_json::from_str(json).ok()?;
+    fn read(&self, document: &Document) -> Option<Pod> {
+        let pod: Pod = document.deserialize_at(&path!("$")).ok()??;
         let bound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&self.node);
         bound.then_some(pod)
     }
@@ -78,7 +77,7 @@ impl NodePods {
         let publishes = |store: StoreHandle| {
             let snapshot = store.snapshot();
             let document = snapshot.format.document(snapshot.objects.get(&key)?.bytes.clone());
-            Some(document.text(PUBLISHES_NOT_READY.as_ref()?).ok()??.as_ref() == "true")
+            Some(document.text(&PUBLISHES_NOT_READY).ok()??.as_ref() == "true")
         };
         self.stores_of(|resource| resource == ("services", "")).into_iter().find_map(publishes).unwrap_or_default()
     }

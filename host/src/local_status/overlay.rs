@@ -1,10 +1,10 @@
 //! The reports of pods, as the filter lays them over documents.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use serde_json::Value;
-use weir_document::{Document, Path};
+use weir_document::{Document, Error, Path, path};
 
 use super::endpoints::{PodReport, edit_endpoints, edit_pod, edit_slice};
 
@@ -17,33 +17,26 @@ struct References {
     nodes: Path,
 }
 
-/// The references of each kind.
-struct Kinds {
-    slice: [References; 1],
-    endpoints: [References; 2],
-    pod: [References; 1],
-}
-
-static KINDS: LazyLock<Option<Kinds>> = LazyLock::new(|| {
-    let below = |path: &str, pods: &str, nodes: &str| {
-        let path = |field: &str| Path::parse(&format!("{path}{field}")).ok();
-        Some(References { pods: path(pods)?, nodes: path(nodes)? })
-    };
-    let targets = |path: &str| below(path, "targetRef.uid", "nodeName");
-    Some(Kinds {
-        slice: [targets("endpoints[*].")?],
-        endpoints: [targets("subsets[*].addresses[*].")?, targets("subsets[*].notReadyAddresses[*].")?],
-        pod: [below("", "metadata.uid", "spec.nodeName")?],
-    })
-});
+static OF_SLICES: [References; 1] =
+    [References { pods: path!("endpoints[*].targetRef.uid"), nodes: path!("endpoints[*].nodeName") }];
+static OF_ENDPOINTS: [References; 2] = [
+    References {
+        pods: path!("subsets[*].addresses[*].targetRef.uid"),
+        nodes: path!("subsets[*].addresses[*].nodeName"),
+    },
+    References {
+        pods: path!("subsets[*].notReadyAddresses[*].targetRef.uid"),
+        nodes: path!("subsets[*].notReadyAddresses[*].nodeName"),
+    },
+];
+static OF_PODS: [References; 1] = [References { pods: path!("metadata.uid"), nodes: path!("spec.nodeName") }];
 
 /// Where a document names pods. None in other kinds than these three.
-fn references(document: &Document) -> Result<&'static [References], weir_document::Error> {
-    let Some(kinds) = KINDS.as_ref() else { return Ok(&[]) };
+fn references(document: &Document) -> Result<&'static [References], Error> {
     Ok(match &*document.kind()? {
-        "EndpointSlice" => &kinds.slice,
-        "Endpoints" => &kinds.endpoints,
-        "Pod" => &kinds.pod,
+        "EndpointSlice" => &OF_SLICES,
+        "Endpoints" => &OF_ENDPOINTS,
+        "Pod" => &OF_PODS,
         _ => &[],
     })
 }
@@ -72,15 +65,6 @@ pub(super) struct OverlaidPod {
 pub(super) struct Overlay {
     pods: HashMap<Arc<str>, Vec<OverlaidPod>>,
     silent: BTreeSet<Arc<str>>,
-}
-
-/// A document that cannot be edited.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum OverlayError {
-    #[error(transparent)]
-    Document(#[from] weir_document::Error),
-    #[error("it is not valid JSON: {0}")]
-    Json(#[from] serde_json::Error),
 }
 
 /// Whether a Service, by namespace and name, publishes the addresses of pods that are not ready.
@@ -113,7 +97,7 @@ impl Overlay {
     }
 
     /// The reports of this overlay on pods that a document refers to.
-    pub(super) fn pods_in(&self, document: &Document) -> Result<Vec<PodKey>, OverlayError> {
+    pub(super) fn pods_in(&self, document: &Document) -> Result<Vec<PodKey>, Error> {
         let mut found = Vec::new();
         for References { pods, .. } in references(document)? {
             let column = document.column(pods)?;
@@ -125,7 +109,7 @@ impl Overlay {
     }
 
     /// Whether a document names one of the silent nodes.
-    fn names_silent(&self, document: &Document) -> Result<bool, OverlayError> {
+    fn names_silent(&self, document: &Document) -> Result<bool, Error> {
         if self.silent.is_empty() {
             return Ok(false);
         }
@@ -141,7 +125,7 @@ impl Overlay {
     ///
     /// # Errors
     /// The document is malformed. It stays as it is.
-    pub(super) fn apply(&self, document: &mut Document, publishes: PublishesNotReady<'_>) -> Result<(), OverlayError> {
+    pub(super) fn apply(&self, document: &mut Document, publishes: PublishesNotReady<'_>) -> Result<(), Error> {
         let pods = self.pods_in(document)?;
         if pods.is_empty() && !self.names_silent(document)? {
             return Ok(());
@@ -155,7 +139,7 @@ impl Overlay {
             let is_later = pod.until.is_some_and(|until| version > until);
             (!is_later).then_some(&pod.report)
         };
-        let before: Value = serde_json::from_str(&document.to_json()?)?;
+        let before: Value = document.deserialize_at(&path!("$"))?.unwrap_or_default();
         let mut after = before.clone();
         let namespace = document.namespace()?.unwrap_or_default().into_owned();
         match &*document.kind()? {

@@ -6,6 +6,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::api::core::v1::Pod;
+use weir_document::path;
 use weir_kube::{Encoding, Identity, RequestInfo, Verb};
 use weir_store::StoreReader;
 use weir_upstream::RequestBody;
@@ -94,7 +95,7 @@ impl Offline {
             Err(error) => return StatusError::InvalidResponse(error.to_string()).response(encoding),
         };
         let pod = body_document(&parts.headers, &body);
-        let pod = pod.and_then(|pod| serde_json::from_str::<Pod>(&pod.to_json().ok()?).ok());
+        let pod = pod.and_then(|pod| pod.deserialize_at::<Pod>(&path!("$")).ok()?);
         if let (Some(pod), Some(status)) = (pod, &self.local_status)
             && let Err(error) = status.accept(&pod)
         {

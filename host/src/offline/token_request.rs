@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use sha2::{Digest as _, Sha256};
-use weir_document::{Document, Path};
+use weir_document::{Document, Path, path};
 use weir_kube::{Accepted, Encoding, Query, RequestInfo, Verb};
 use weir_upstream::{AnsweredBy, Purpose, RequestBody, RequestHead, clock};
 
@@ -173,15 +173,15 @@ struct Issued {
 
 fn issued(headers: &HeaderMap, body: &Bytes) -> Option<Issued> {
     let document = body_document(headers, body)?;
-    let text = |path: &str| Some(document.text(&Path::parse(path).ok()?).ok()??.into_owned());
-    let expires: jiff::Timestamp = text("status.expirationTimestamp")?.parse().ok()?;
+    let text = |at: Path| Some(document.text(&at).ok()??.into_owned());
+    let expires: jiff::Timestamp = text(path!("status.expirationTimestamp"))?.parse().ok()?;
     let audiences = asked_audiences(&document)?;
-    Some(Issued { token: text("status.token")?, expires: expires.into(), audiences })
+    Some(Issued { token: text(path!("status.token"))?, expires: expires.into(), audiences })
 }
 
 /// The audiences of a TokenRequest, sorted; `None` if they cannot be read.
 fn asked_audiences(document: &Document) -> Option<Vec<String>> {
-    let audiences = document.column(&Path::parse("spec.audiences[*]").ok()?).ok()?;
+    let audiences = document.column(&path!("spec.audiences[*]")).ok()?;
     let mut audiences: Vec<_> = audiences.iter().flatten().map(ToString::to_string).collect();
     audiences.sort_unstable();
     Some(audiences)
@@ -189,11 +189,13 @@ fn asked_audiences(document: &Document) -> Option<Vec<String>> {
 
 /// Kind, apiVersion, name and uid of the bound object; empty where there is none. `None` if they cannot be read.
 fn bound(document: &Document) -> Option<[String; 4]> {
-    let text = |field: &str| {
-        let found = document.text(&Path::parse(&format!("spec.boundObjectRef.{field}")).ok()?).ok()?;
-        Some(found.map(|text| text.into_owned()).unwrap_or_default())
-    };
-    Some([text("kind")?, text("apiVersion")?, text("name")?, text("uid")?])
+    let text = |at: Path| Some(document.text(&at).ok()?.map(|text| text.into_owned()).unwrap_or_default());
+    Some([
+        text(path!("spec.boundObjectRef.kind"))?,
+        text(path!("spec.boundObjectRef.apiVersion"))?,
+        text(path!("spec.boundObjectRef.name"))?,
+        text(path!("spec.boundObjectRef.uid"))?,
+    ])
 }
 
 /// What the answer depends on; `None` if the request cannot be read.

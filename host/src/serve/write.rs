@@ -275,7 +275,7 @@ impl WriteRequest {
                 Piece::Batch(batch) => batch,
             };
             let mut outcomes = Vec::with_capacity(batch.items.len());
-            for document in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
+            for document in batch.documents() {
                 let document = item_type.apply(document).map_err(|error| Unfilterable(error.to_string()))?;
                 let written = self.chain.show_written(document).await;
                 failure = failure.or(written.failure);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 /// The namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 use weir_upstream::{BackOff, Reconnects, jitter};
 
 use super::cache::ReflectorClient;

@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_document::{Document, resource_of};
-use weir_kube::{LabelSelector, yaml_documents};
+use weir_document::Document;
+use weir_kube::{GroupResource, LabelSelector, yaml_documents};
 
 use super::indexed_objects::{Delta, IndexedObjects};
 use super::stored_object::read_object;
-use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection};
 
 /// A fixed set of objects. Clones share it.
 #[derive(Clone, Default)]
@@ -23,8 +22,8 @@ pub struct FileObjects(Arc<FileState>);
 #[derive(Default)]
 struct FileState {
     addresses: Arc<[InterfaceAddress]>,
-    /// The objects by resource, as `resource_of` names it.
-    objects: HashMap<String, Vec<FileObject>>,
+    /// The objects by resource, as their kinds suggest it.
+    objects: HashMap<GroupResource, Vec<FileObject>>,
     /// The objects of each lookup, selected at its first query.
     lookups: Mutex<HashMap<LookupSpec, Arc<IndexedObjects>>>,
 }
@@ -123,7 +122,7 @@ impl FileObjects {
         objects: impl IntoIterator<Item = Value>,
         addresses: Vec<InterfaceAddress>,
     ) -> Result<Self, FileObjectsError> {
-        let mut by_resource: HashMap<String, Vec<FileObject>> = HashMap::new();
+        let mut by_resource: HashMap<GroupResource, Vec<FileObject>> = HashMap::new();
         for (i, value) in objects.into_iter().enumerate() {
             let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
             let (api_version, kind) = (text(value.get("apiVersion")), text(value.get("kind")));
@@ -138,7 +137,7 @@ impl FileObjects {
                 return Err(FileObjectsError::NotAnObject(i + 1));
             }
             let version = api_version.rsplit('/').next().unwrap_or_default().to_owned();
-            let resource = resource_of(&api_version, &kind);
+            let resource = GroupResource::of_kind(&api_version, &kind);
             by_resource.entry(resource).or_default().push(FileObject { version, name, bytes });
         }
         Ok(Self(Arc::new(FileState { addresses: addresses.into(), objects: by_resource, lookups: Mutex::default() })))
@@ -154,7 +153,7 @@ impl FileState {
         }
         let selector = lookup.label_selector.as_deref().map(LabelSelector::parse);
         let mut objects = IndexedObjects::default();
-        let all = self.objects.get(&lookup.resource.to_string()).map(Vec::as_slice).unwrap_or_default();
+        let all = self.objects.get(&lookup.resource).map(Vec::as_slice).unwrap_or_default();
         let deltas = all
             .iter()
             .filter(|object| lookup.versions.is_empty() || lookup.versions.contains(&object.version))

@@ -18,7 +18,7 @@ use weir_kube::LabelSelector;
 
 use self::cache::{ChangedObject, IndexCaches};
 use super::store_key::{StoreKey, joined};
-use weir_document::{CachedObject, Selection};
+use weir_spec::{CachedObject, Selection};
 
 /// So many objects are read sooner than the remembered selections are asked.
 const FEW: usize = 1024;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
-use weir_document::{CachedObject, Document, Selection};
-use weir_kube::LookupSpec;
+use weir_document::{Document, path};
+use weir_spec::{CachedObject, LookupSpec, Selection};
 
 use super::cluster_watch::{ClusterChanges, ClusterWatch};
 use super::disk::{CachedValue, DiskCache, DiskUnusable};
@@ -218,7 +218,7 @@ impl Known {
     }
 
     fn to_json(&self) -> Option<Value> {
-        let json = |object: &Arc<CachedObject>| serde_json::from_str(&object.document().to_json().ok()?).ok();
+        let json = |object: &Arc<CachedObject>| object.document().deserialize_at(&path!("$")).ok()?;
         match self {
             Self::Object(object) => json(object),
             Self::Selection(selection) => selection.objects().iter().map(json).collect(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use serde::{Deserialize, Serialize};
-use weir_kube::{LookupSpec, Presence};
+use weir_spec::{LookupSpec, Presence};
 
 use super::cache::ResourceStore;
 use super::discovery::Discovery;

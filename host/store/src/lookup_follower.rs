@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tokio::sync::watch::Sender;
-use weir_document::CachedObject;
-use weir_kube::{LabelSelector, LookupSpec, Presence};
+use weir_kube::LabelSelector;
+use weir_spec::{CachedObject, LookupSpec, Presence};
 
 use super::cache::{Object, ObjectFormat, Snapshot, StoreEvent};
 use super::error::ReflectorError;

@@ -20,7 +20,7 @@ use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
 
 use super::netlink::NetlinkEvents;
 use super::reflectors::Reflectors;
-use weir_kube::InterfaceAddress;
+use weir_spec::InterfaceAddress;
 use weir_upstream::BackOff;
 use weir_upstream::Tasks;
 use weir_upstream::error_report;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{InterfaceAddress, LookupSpec};
+use weir_spec::{InterfaceAddress, LookupSpec};
 
 use super::change::Changes;
 use super::error::ReflectorError;

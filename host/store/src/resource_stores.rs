@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
-use weir_kube::{GroupResource, LabelSelector, LookupSpec};
+use weir_kube::{GroupResource, LabelSelector};
+use weir_spec::LookupSpec;
 use weir_upstream::{DelegatedCredential, Delegation, Tasks};
 
 use super::cache::{CheckConfig, Collection, ObjectContent, ReflectorClient, ResourceReflector, ResourceStore};

@@ -9,8 +9,7 @@ use tokio::sync::broadcast;
 use super::change::{Change, MAX_KEYS, QUEUE_LENGTH};
 use super::indexed_objects::{Delta, IndexedObjects};
 use super::last_known::LastKnown;
-use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec, Presence};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Presence, Selection};
 
 /// Distinguishes a lookup from an earlier, equal one that is still stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

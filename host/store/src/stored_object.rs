@@ -1,14 +1,15 @@
 //! Reduces an object to what lookups need of it: without managed fields, which are often its larger part, or its metadata
 //! alone.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_document::{CachedObject, Document, Path, TypeMeta};
+use weir_document::{Document, Path, TypeMeta, path};
+use weir_spec::CachedObject;
 
 use super::store_key::StoreKey;
 
-static MANAGED_FIELDS: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.managedFields").ok());
+static MANAGED_FIELDS: Path = path!("metadata.managedFields");
 
 /// The kind of the items in `PartialObjectMetadata` responses.
 const PARTIAL: &str = "PartialObjectMetadata";
@@ -33,10 +34,7 @@ pub(super) fn read_object(bytes: &Bytes, metadata_only: bool) -> Result<(StoreKe
 /// The bytes of an object without its managed fields, in an allocation of their own. With `metadata_only`, a JSON object is
 /// reduced to its metadata, in case the API server does not serve `PartialObjectMetadata`.
 pub(super) fn reduced(mut document: Document, metadata_only: bool) -> Result<Bytes, weir_document::Error> {
-    // It is there: the path is a constant, and a test parses it.
-    if let Some(managed_fields) = MANAGED_FIELDS.as_ref() {
-        document.remove(managed_fields)?;
-    }
+    document.remove(&MANAGED_FIELDS)?;
     if metadata_only && document.kind()? != PARTIAL {
         let (api_version, kind) = (document.api_version()?.into_owned(), document.kind()?.into_owned());
         document.only_metadata(&TypeMeta { api_version, kind })

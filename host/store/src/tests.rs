@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
-use weir_kube::{GroupResource, LookupSpec};
+use weir_kube::GroupResource;
+use weir_spec::LookupSpec;
 use weir_upstream::{Connectivity, Tasks};
 
 use super::disk::DiskCache;

@@ -6,13 +6,15 @@ use crate::machine::Selector;
 use bytes::Bytes;
 use weir_document::json::{self, EventType};
 use weir_document::protobuf::{self, Envelope};
-use weir_document::{Document, Error, TypeMeta};
+use weir_document::{Document, Error, Path, TypeMeta, Value, path};
 use weir_kube::{Encoding, Transform};
 use weir_store::cache::ObjectFormat;
 
 use super::object::ViewObject;
 use super::request_selector::RequestSelector;
 use weir_wire::partial;
+
+static RESOURCE_VERSION: Path = path!("metadata.resourceVersion");
 
 /// One change of one object of a view, or of the view's version alone.
 pub(crate) type ViewEvent = crate::machine::Event<ViewObject>;
@@ -75,7 +77,7 @@ pub fn encode(
         let mut bytes = of.object.shown().unwrap_or(&of.object.source.bytes).clone();
         if let Some(version) = of.version {
             let mut document = format.document(bytes);
-            document.set_resource_version(version)?;
+            document.set(&RESOURCE_VERSION, &Value::Text(version.to_string()))?;
             bytes = document.bytes().clone();
         }
         frame(of.event_type, format, bytes, encoding, transform)

@@ -3,32 +3,17 @@
 //! The API server puts an object beside the cells of each row if the request asks for it (`includeObject`). Filters need
 //! the whole object; the client gets the part that it requested.
 
-use std::sync::LazyLock;
-
 use bytes::Bytes;
-use weir_document::{Document, Error, Path, PathError, Value};
+use weir_document::{Document, Error, Path, Value, path};
 use weir_kube::{IncludeObject, MetaVersion};
 
 use super::object_type::partial;
 
-/// Paths into Tables, parsed once.
-struct TablePaths {
-    rows: Path,
-    first_object: Path,
-    object: Path,
-    columns: Path,
-    metadata: Path,
-}
-
-static PATHS: LazyLock<Result<TablePaths, PathError>> = LazyLock::new(|| {
-    Ok(TablePaths {
-        rows: Path::parse("rows[*]")?,
-        first_object: Path::parse("rows[0].object")?,
-        object: Path::parse("object")?,
-        columns: Path::parse("columnDefinitions")?,
-        metadata: Path::parse("metadata")?,
-    })
-});
+static ROWS: Path = path!("rows[*]");
+static FIRST_OBJECT: Path = path!("rows[0].object");
+static OBJECT: Path = path!("object");
+static COLUMNS: Path = path!("columnDefinitions");
+static METADATA: Path = path!("metadata");
 
 /// The columns of a watch's Tables. Only the first event names them; if filters hide that event, the next one that the
 /// client gets must name them.
@@ -60,7 +45,7 @@ impl TableColumns {
         }
         match self.pending.take() {
             Some(columns) if columns_of(&table)?.is_none() => {
-                Ok(replaced(&table, &paths()?.columns, json(&columns)?)?.bytes().clone())
+                Ok(replaced(&table, &COLUMNS, json(&columns)?)?.bytes().clone())
             }
             _ => Ok(encoded),
         }
@@ -72,15 +57,15 @@ impl TableColumns {
 /// # Errors
 /// The Table is malformed.
 pub(crate) fn columns_of(table: &Document) -> Result<Option<Bytes>, Error> {
-    Ok(table.json_at(&paths()?.columns)?.filter(|columns| columns != "null"))
+    Ok(table.json_at(&COLUMNS)?.filter(|columns| columns != "null"))
 }
 
 /// Returns the object of a Table's only row; none if there are no or several rows, or no object.
 pub(crate) fn only_object(table: &Document) -> Result<Option<Document>, Error> {
-    if table.lengths(&paths()?.rows)? != [1] {
+    if table.lengths(&ROWS)? != [1] {
         return Ok(None);
     }
-    Ok(table.json_at(&paths()?.first_object)?.filter(|object| object.starts_with(b"{")).map(Document::json))
+    Ok(table.json_at(&FIRST_OBJECT)?.filter(|object| object.starts_with(b"{")).map(Document::json))
 }
 
 /// Returns a Table of one row with the part of its object that the client requested.
@@ -90,7 +75,7 @@ pub(crate) fn with_only_object(
     version: MetaVersion,
     include: IncludeObject,
 ) -> Result<Bytes, Error> {
-    Ok(replaced(table, &paths()?.first_object, included(object, version, include)?)?.bytes().clone())
+    Ok(replaced(table, &FIRST_OBJECT, included(object, version, include)?)?.bytes().clone())
 }
 
 /// Returns the whole object of a row; none if the row has none, or has only its metadata.
@@ -98,7 +83,7 @@ pub(crate) fn with_only_object(
 /// # Errors
 /// The row is malformed.
 pub(crate) fn row_object(row: &Document) -> Result<Option<Document>, Error> {
-    let object = row.json_at(&paths()?.object)?.filter(|object| object.starts_with(b"{")).map(Document::json);
+    let object = row.json_at(&OBJECT)?.filter(|object| object.starts_with(b"{")).map(Document::json);
     match object {
         Some(object) if object.kind()? == "PartialObjectMetadata" => Ok(None),
         object => Ok(object),
@@ -115,7 +100,7 @@ pub(crate) fn row(
     version: MetaVersion,
     include: IncludeObject,
 ) -> Result<Bytes, Error> {
-    Ok(replaced(row, &paths()?.object, included(object, version, include)?)?.bytes().clone())
+    Ok(replaced(row, &OBJECT, included(object, version, include)?)?.bytes().clone())
 }
 
 /// Returns the metadata of a JSON list or Table.
@@ -123,7 +108,7 @@ pub(crate) fn row(
 /// # Errors
 /// The bytes are not a JSON object.
 pub(crate) fn list_metadata(list: &Document) -> Result<Bytes, Error> {
-    Ok(list.json_at(&paths()?.metadata)?.unwrap_or(Bytes::from_static(b"{}")))
+    Ok(list.json_at(&METADATA)?.unwrap_or(Bytes::from_static(b"{}")))
 }
 
 /// The value of a row's `object` field; none: the field stays as it is.
@@ -136,7 +121,8 @@ fn included(object: &Document, version: MetaVersion, include: IncludeObject) -> 
 }
 
 fn json(text: &[u8]) -> Result<Option<Value>, Error> {
-    let text = std::str::from_utf8(text).map_err(|error| malformed(error.valid_up_to(), "text that is not UTF-8"))?;
+    let text = std::str::from_utf8(text)
+        .map_err(|error| Error::Malformed { offset: error.valid_up_to(), reason: "text that is not UTF-8" })?;
     Ok(Some(Value::Json(text.to_owned())))
 }
 
@@ -147,12 +133,4 @@ fn replaced(document: &Document, at: &Path, value: Option<Value>) -> Result<Docu
         document.set(at, &value)?;
     }
     Ok(document)
-}
-
-fn paths() -> Result<&'static TablePaths, Error> {
-    PATHS.as_ref().map_err(|error| malformed(error.position, error.reason))
-}
-
-fn malformed(offset: usize, reason: &'static str) -> Error {
-    Error::Malformed { offset, reason }
 }

@@ -88,7 +88,7 @@ impl TableListCodec {
                 Piece::Batch(batch) => batch,
             };
             let mut rows = Vec::with_capacity(batch.items.len());
-            for row in (0..batch.items.len()).filter_map(|index| batch.json(index)) {
+            for row in batch.documents() {
                 let object = row_object(&row)?.ok_or(CodecError::MissingObject)?;
                 rows.push((row, self.object_type.apply(object)?));
             }

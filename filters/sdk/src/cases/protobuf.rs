@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_document::{Document, TypeMeta, protobuf};
+use weir_document::{Document, TypeMeta, path, protobuf};
 use weir_kube::error_chain;
 
 use super::{Case, CaseOutcome, outcome};
@@ -107,7 +107,7 @@ impl ProtobufInput {
     }
 
     fn tree(&self) -> Result<Value, String> {
-        let json = self.document.to_json().map_err(|error| error_chain(&error))?;
-        serde_json::from_str(&json).map_err(|error| error.to_string())
+        let object = self.document.deserialize_at(&path!("$")).map_err(|error| error_chain(&error))?;
+        Ok(object.unwrap_or_default())
     }
 }

@@ -1,7 +1,7 @@
 //! The native backend: the contract's imports as functions on documents, in the same process. It has the same functions
 //! as the wasm backend.
 
-use weir_document::{Column, Document, Error};
+use weir_document::{Column, Document, Error, Rows};
 
 use super::call;
 use super::runner::NativeError;
@@ -128,7 +128,7 @@ impl Handle<'_> {
     }
 
     pub(crate) fn set_rows(&mut self, at: &Path, rows: &[u8], value: Value) -> Result<(), String> {
-        self.edit(at, |document, path| document.set_rows(path, rows, &to_document(value)))
+        self.edit(at, |document, path| document.set_rows(path, &Rows::from_bits(rows), &to_document(value)))
     }
 
     pub(crate) fn remove(&mut self, at: &Path) -> Result<u32, String> {
@@ -136,11 +136,11 @@ impl Handle<'_> {
     }
 
     pub(crate) fn remove_rows(&mut self, at: &Path, rows: &[u8]) -> Result<u32, String> {
-        self.edit(at, |document, path| document.remove_rows(path, rows))
+        self.edit(at, |document, path| document.remove_rows(path, &Rows::from_bits(rows)))
     }
 
     pub(crate) fn retain(&mut self, at: &Path, keep: &[u8]) -> Result<(), String> {
-        self.edit(at, |document, path| document.retain(path, keep))
+        self.edit(at, |document, path| document.retain(path, &Rows::from_bits(keep)))
     }
 
     pub(crate) fn retain_in(&mut self, at: &Path, values: &StringSet) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use weir_document::Document;
+use weir_kube::FILTER_EDITS;
 
 use super::store::LookupStore;
 use super::{Environment, Node, call};
@@ -70,8 +71,9 @@ impl<F: Filter> Runner<F> {
         Ok(())
     }
 
-    /// Filters one object and edits it in place. If the filter fails, the object stays unedited.
+    /// Filters one object and edits it in place, by the rules of the host for edits. If the filter fails, the object stays unedited.
     pub fn filter(&self, document: &mut Document) -> Result<Verdict, NativeError> {
+        *document = document.clone().with_rules(&FILTER_EDITS);
         let before = document.checkpoint();
         let (verdict, fault) = call::run(&self.node, Some(&self.store), || {
             self.filter.filter(&mut Object::new(super::backend::Handle::Filtered(document)))

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use weir_document::{Document, Error, TypeMeta, resource_of};
-use weir_kube::LabelSelector;
+use weir_document::{Document, Error, TypeMeta, path};
+use weir_kube::{GroupResource, LabelSelector};
 
 use super::Environment;
 use crate::{Lookup, Plan};
@@ -76,7 +76,7 @@ impl LookupStore {
 fn declares(lookup: &Lookup, selector: &LabelSelector, document: &Document) -> Result<bool, Error> {
     let api_version = document.api_version()?;
     let version = api_version.rsplit('/').next().unwrap_or_default();
-    Ok(resource_of(&api_version, &document.kind()?) == lookup.resource
+    Ok(GroupResource::of_kind(&api_version, &document.kind()?).to_string() == lookup.resource
         && (lookup.versions.is_empty() || lookup.versions.iter().any(|declared| declared == version))
         && lookup.name.as_deref().is_none_or(|name| document.name().is_ok_and(|found| found == name))
         && matches(selector, document)?)

@@ -2,78 +2,61 @@
 
 use super::{Document, Encoded};
 use crate::{
-    Column, Error, Path, StringSet, TypeMeta, Value,
+    Column, Error, Path, Rows, StringSet, TypeMeta, Value,
     json::{
         self,
         read::{Cells, Fingerprint, Lengths, MemberNames, One, Pick, RawRows},
     },
     path::Segment,
     protobuf,
-    rows::Bitmap,
 };
 use bytes::Bytes;
-use std::{borrow::Cow, ops::Range, sync::LazyLock};
+use std::{borrow::Cow, ops::Range};
 
-/// Precompiled segments of the most frequent reads.
-struct CommonPaths {
-    api_version: Vec<Segment>,
-    kind: Vec<Segment>,
-    namespace: Vec<Segment>,
-    name: Vec<Segment>,
-    resource_version: Vec<Segment>,
-    labels: Vec<Segment>,
-    annotations: Vec<Segment>,
-}
-
-static COMMON_PATHS: LazyLock<CommonPaths> = LazyLock::new(|| {
-    let segments = |names: &[&str]| names.iter().map(|name| Segment::Name((*name).to_owned())).collect();
-    CommonPaths {
-        api_version: segments(&["apiVersion"]),
-        kind: segments(&["kind"]),
-        namespace: segments(&["metadata", "namespace"]),
-        name: segments(&["metadata", "name"]),
-        resource_version: segments(&["metadata", "resourceVersion"]),
-        labels: segments(&["metadata", "labels"]),
-        annotations: segments(&["metadata", "annotations"]),
-    }
-});
+pub(super) static API_VERSION: Path = crate::path!("apiVersion");
+pub(super) static KIND: Path = crate::path!("kind");
+static NAMESPACE: Path = crate::path!("metadata.namespace");
+static NAME: Path = crate::path!("metadata.name");
+static RESOURCE_VERSION: Path = crate::path!("metadata.resourceVersion");
+static LABELS: Path = crate::path!("metadata.labels");
+static ANNOTATIONS: Path = crate::path!("metadata.annotations");
 
 /// Reads. An error means that the object's bytes are invalid, or that the path does not suit the function.
 impl Document {
     /// Returns the apiVersion: `v1`, `discovery.k8s.io/v1`. It is empty if neither the bytes nor
     /// [`Document::with_type`] provide it.
     pub fn api_version(&self) -> Result<Cow<'_, str>, Error> {
-        Ok(self.text_at(&COMMON_PATHS.api_version)?.unwrap_or_default())
+        Ok(self.text_at(API_VERSION.segments())?.unwrap_or_default())
     }
 
     /// Returns the kind: `Service`. It is empty if neither the bytes nor [`Document::with_type`] provide it.
     pub fn kind(&self) -> Result<Cow<'_, str>, Error> {
-        Ok(self.text_at(&COMMON_PATHS.kind)?.unwrap_or_default())
+        Ok(self.text_at(KIND.segments())?.unwrap_or_default())
     }
 
     /// Returns metadata.namespace, or none for a cluster-scoped object.
     pub fn namespace(&self) -> Result<Option<Cow<'_, str>>, Error> {
-        Ok(self.text_at(&COMMON_PATHS.namespace)?.filter(|namespace| !namespace.is_empty()))
+        Ok(self.text_at(NAMESPACE.segments())?.filter(|namespace| !namespace.is_empty()))
     }
 
     /// Returns metadata.name, or an empty string if it is missing.
     pub fn name(&self) -> Result<Cow<'_, str>, Error> {
-        Ok(self.text_at(&COMMON_PATHS.name)?.unwrap_or_default())
+        Ok(self.text_at(NAME.segments())?.unwrap_or_default())
     }
 
     /// Returns metadata.resourceVersion, or none if it is missing.
     pub fn resource_version(&self) -> Result<Option<Cow<'_, str>>, Error> {
-        self.text_at(&COMMON_PATHS.resource_version)
+        self.text_at(RESOURCE_VERSION.segments())
     }
 
     /// Returns the value of one label.
     pub fn label(&self, key: &str) -> Result<Option<Cow<'_, str>>, Error> {
-        self.pick(&COMMON_PATHS.labels, key)
+        self.pick(LABELS.segments(), key)
     }
 
     /// Returns the value of one annotation.
     pub fn annotation(&self, key: &str) -> Result<Option<Cow<'_, str>>, Error> {
-        self.pick(&COMMON_PATHS.annotations, key)
+        self.pick(ANNOTATIONS.segments(), key)
     }
 
     /// Returns the value at a path without `[*]`, or none if it is missing.
@@ -118,9 +101,9 @@ impl Document {
         })
     }
 
-    /// Returns a bitmap of the rows whose value is in the set.
-    pub(super) fn rows_in_set(&self, at: &Path, values: &StringSet) -> Result<Bitmap, Error> {
-        let mut rows = Bitmap::default();
+    /// Selects the rows whose value is in the set.
+    pub(super) fn rows_in_set(&self, at: &Path, values: &StringSet) -> Result<Rows<'static>, Error> {
+        let mut rows = Rows::from_iter([]);
         self.cells(at, |cell| {
             rows.push(cell.is_some_and(|cell| values.contains(cell)));
             Ok(())
@@ -166,9 +149,9 @@ impl Document {
             Encoded::Protobuf(object) => protobuf::read::keys(object, at.segments())?,
         };
         if at.segments().is_empty() {
-            for (segments, name) in [(&COMMON_PATHS.api_version, "apiVersion"), (&COMMON_PATHS.kind, "kind")] {
-                if self.implied(segments)?.is_some() && !keys.iter().any(|key| key == name) {
-                    keys.push(name.to_owned());
+            for name in [&API_VERSION, &KIND] {
+                if self.implied(name.segments())?.is_some() && !keys.iter().any(|key| key == name.text()) {
+                    keys.push(name.text().to_owned());
                 }
             }
         }
@@ -223,7 +206,7 @@ impl Document {
         let Some(type_meta) = self.type_meta() else {
             return Ok(None);
         };
-        let text = match name.as_str() {
+        let text = match &**name {
             "apiVersion" => &type_meta.api_version,
             "kind" => &type_meta.kind,
             _ => return Ok(None),
@@ -317,6 +300,6 @@ fn cell(object: &protobuf::Object, node: Option<protobuf::ValueRef>) -> Result<O
     }
 }
 
-fn one_place(at: &Path) -> Result<(), Error> {
+pub(super) fn one_place(at: &Path) -> Result<(), Error> {
     if at.wildcards() == 0 { Ok(()) } else { Err(Error::Wildcard { path: at.clone() }) }
 }

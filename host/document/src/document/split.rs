@@ -15,6 +15,11 @@ impl Document {
 }
 
 impl Batch {
+    /// Iterates over the items of a JSON list as documents.
+    pub fn documents(&self) -> impl Iterator<Item = Document> {
+        (0..self.items.len()).filter_map(|index| self.json(index))
+    }
+
     /// Returns one item of a JSON list as a document.
     pub fn json(&self, index: usize) -> Option<Document> {
         Some(Document::with_marks(self.item(index)?, self.marks.of(index)))

@@ -1,7 +1,7 @@
 //! The rules of reads and edits, one by one. `tests/model.rs` tests random combinations.
 
 use super::Document;
-use crate::{Error, Path, TypeMeta, Value};
+use crate::{Error, Path, Rows, TypeMeta, Value, rules::IDENTITY};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ mod edits;
 mod reads;
 
 fn document(json: &str) -> Document {
-    Document::json(Bytes::copy_from_slice(json.as_bytes()))
+    Document::json(Bytes::copy_from_slice(json.as_bytes())).with_rules(&IDENTITY)
 }
 
 fn path(expression: &str) -> Path {

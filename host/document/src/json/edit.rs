@@ -11,31 +11,37 @@ use super::{
     string, token,
     walk::{Gap, Visit},
 };
-use crate::{Error, MAX_EDITED, Path, Value, path::Segment, rows::RowSet};
+use crate::{Error, MAX_OBJECT, Path, Value, path::Segment, rows::RowSet};
 use bytes::Bytes;
 
 /// The maximum length of a number that an edit writes.
 const MAX_NUMBER: usize = 64;
 
-/// Sets the value in the rows. Returns the new bytes, or none if nothing changes.
-pub(crate) fn set(object: &Object, path: &Path, rows: RowSet<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
-    let mut writer = ValueWriter::new(path, json_text(value, path.segments().len())?);
+/// Sets the value in the rows. Returns the new bytes, or none if nothing changes. An object grows to `limit` bytes at most.
+pub(crate) fn set(
+    object: &Object,
+    path: &Path,
+    rows: RowSet<'_>,
+    value: &Value,
+    limit: usize,
+) -> Result<Option<Bytes>, Error> {
+    let mut writer = ValueWriter::new(path, json_text(value, path.segments().len(), limit)?);
     let whole = writer.whole();
     let mut set = Set { writer, whole, rows, row: 0 };
     object.visit(path.segments(), &mut set)?;
     rows.check_length(set.row)?;
-    finish(object, &set.writer.splices)
+    finish(object, &set.writer.splices, limit)
 }
 
 /// Appends an element to the arrays.
-pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Option<Bytes>, Error> {
-    let element = json_text(value, path.segments().len() + 1)?;
+pub(crate) fn append(object: &Object, path: &Path, value: &Value, limit: usize) -> Result<Option<Bytes>, Error> {
+    let element = json_text(value, path.segments().len() + 1, limit)?;
     let mut writer = ValueWriter::new(path, [b"[", element.as_slice(), b"]"].concat());
     let first = writer.splices.text(element.clone());
     let next = writer.splices.text([b",", element.as_slice()].concat());
     let mut append = Append { writer, first, next };
     object.visit(path.segments(), &mut append)?;
-    finish(object, &append.writer.splices)
+    finish(object, &append.writer.splices, limit)
 }
 
 /// Removes members or elements in the rows. Returns the number of removed values.
@@ -46,7 +52,7 @@ pub(crate) fn remove(object: &Object, path: &Path, rows: RowSet<'_>) -> Result<(
     cut(object, before, last, rows, |row| rows.has(row))
 }
 
-/// Removes the elements of the last `[*]` whose bit is 0.
+/// Removes the elements of the last `[*]` that are not selected.
 pub(crate) fn retain(object: &Object, path: &Path, keep: RowSet<'_>) -> Result<Option<Bytes>, Error> {
     let before = path.rows_in().ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
     let Some(spans) = object.spans(before) else {
@@ -60,7 +66,7 @@ pub(crate) fn retain(object: &Object, path: &Path, keep: RowSet<'_>) -> Result<O
         cutter.item(at, !keep.has(row), &mut splices);
     }
     cutter.finish(&mut splices);
-    finish(object, &splices)
+    finish(object, &splices, MAX_OBJECT)
 }
 
 fn cut(
@@ -73,18 +79,18 @@ fn cut(
     let mut cut = Cut { last, goes, row: 0, count: 0, splices: Splices::default() };
     object.visit(before, &mut cut)?;
     rows.check_length(cut.row)?;
-    Ok((cut.count, finish(object, &cut.splices)?))
+    Ok((cut.count, finish(object, &cut.splices, MAX_OBJECT)?))
 }
 
-fn finish(object: &Object, splices: &Splices) -> Result<Option<Bytes>, Error> {
+fn finish(object: &Object, splices: &Splices, limit: usize) -> Result<Option<Bytes>, Error> {
     if splices.is_empty() {
         return Ok(None);
     }
-    splices.apply(object.bytes()).map(Some)
+    splices.apply(object.bytes(), limit).map(Some)
 }
 
-/// Validates the value and returns its JSON text. The value may be nested `depth` levels deep.
-pub(crate) fn json_text(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
+/// Validates the value and returns its JSON text. The value may be nested `depth` levels deep, and has at most `limit` bytes.
+pub(crate) fn json_text(value: &Value, depth: usize, limit: usize) -> Result<Vec<u8>, Error> {
     let invalid = |source| Error::InvalidValue { source: Box::new(source) };
     Ok(match value {
         Value::Null => b"null".to_vec(),
@@ -102,8 +108,8 @@ pub(crate) fn json_text(value: &Value, depth: usize) -> Result<Vec<u8>, Error> {
         }
         Value::Text(text) => {
             let length = string::written_length(text);
-            if length > MAX_EDITED {
-                return Err(Error::TooLarge { limit: MAX_EDITED });
+            if length > limit {
+                return Err(Error::TooLarge { limit });
             }
             let mut written = Vec::with_capacity(length);
             string::write_string(text, &mut written);

@@ -53,6 +53,22 @@ pub struct Frame {
 /// Splits a watch stream. [`push`](FrameSplitter::push) each chunk, then call [`next`](FrameSplitter::next) until it
 /// returns none. At the end, call [`finish`](FrameSplitter::finish) and drain it once more. It is unusable after an
 /// error.
+///
+/// ```
+/// use bytes::Bytes;
+/// use weir_document::json::{EventType, FrameSplitter};
+///
+/// let mut splitter = FrameSplitter::new();
+/// let mut names = Vec::new();
+/// for chunk in [r#"{"type":"ADDED","object":{"metadata":{"na"#, r#"me":"a"}}}{"type":"DEL"#, r#"ETED","object":{}}"#] {
+///     splitter.push(Bytes::from(chunk));
+///     while let Some(frame) = splitter.next()? {
+///         names.push((frame.event, frame.document().name()?.into_owned()));
+///     }
+/// }
+/// assert_eq!(names, [(EventType::Added, "a".to_owned()), (EventType::Deleted, String::new())]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FrameSplitter {
     pending: Pending,
@@ -335,7 +351,7 @@ pub(crate) fn with_type_meta(object: &Bytes, type_meta: &TypeMeta) -> Result<Byt
         let text = splices.text(written);
         splices.put(at, text);
     }
-    if splices.is_empty() { Ok(bytes.clone()) } else { splices.apply(bytes) }
+    if splices.is_empty() { Ok(bytes.clone()) } else { splices.apply(bytes, crate::MAX_OBJECT) }
 }
 
 #[cfg(test)]

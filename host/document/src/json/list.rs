@@ -362,11 +362,11 @@ impl ListSplitter {
     }
 
     /// Returns a string of the metadata that was just scanned.
-    fn metadata(&self, name: &str) -> Result<Option<String>, SplitError> {
+    fn metadata(&self, name: &'static str) -> Result<Option<String>, SplitError> {
         let bytes = self.pending.bytes().get(self.start..self.at).unwrap_or_default();
         let marks = Marks::of(bytes);
         let mut one = One::default();
-        let found = walk(Marked::new(bytes, &marks), 0, &[Segment::Name(name.to_owned())], &mut one)
+        let found = walk(Marked::new(bytes, &marks), 0, &[Segment::Name(name.into())], &mut one)
             .and_then(|_| one.0.map(|at| super::read::cell(bytes, at)).transpose())
             .map_err(|error| self.pending.part(self.start, error))?;
         Ok(found.flatten().map(|text| text.into_owned()))

@@ -1,7 +1,7 @@
 //! Builds the bytes of an edited object from spans of the old bytes and new texts. Memory: 16 bytes per splice, each
 //! distinct text once, and the new buffer.
 
-use crate::{Error, MAX_EDITED, MAX_OBJECT};
+use crate::{Error, MAX_OBJECT};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -54,9 +54,9 @@ impl Splices {
         self.list.push(Splice { start: at.start as u32, end: at.end as u32, text });
     }
 
-    /// Builds the new buffer in one pass, with one allocation of its exact size.
-    pub(crate) fn apply(&self, old: &[u8]) -> Result<Bytes, Error> {
-        let limit = old.len().clamp(MAX_EDITED, MAX_OBJECT);
+    /// Builds the new buffer in one pass, with one allocation of its exact size: `limit` at most, or the old size.
+    pub(crate) fn apply(&self, old: &[u8], limit: usize) -> Result<Bytes, Error> {
+        let limit = limit.max(old.len()).min(MAX_OBJECT);
         let mut size = old.len();
         for splice in &self.list {
             let text = splice.text.map_or(0, |text| self.get(TextId(text)).len());

@@ -7,7 +7,7 @@ fn segments(expression: &str) -> Vec<Segment> {
 }
 
 fn name(name: &str) -> Segment {
-    Segment::Name(name.to_owned())
+    Segment::Name(name.to_owned().into())
 }
 
 fn refused(expression: &str) -> usize {
@@ -70,6 +70,16 @@ fn wildcards_are_counted_and_the_last_one_bounds_the_rows() {
     assert_eq!(path.wildcards(), 2);
     assert_eq!(path.rows_in().unwrap().len(), 3);
     assert_eq!(Path::parse("a.b").unwrap().rows_in(), None);
+}
+
+#[test]
+fn a_path_of_the_program_equals_the_parsed_one() {
+    static DEEP: Path = crate::path!("$.a[*][12]['b/\"c']['ü'].d-1");
+    for (fixed, text) in [(crate::path!("$"), "$"), (DEEP.clone(), DEEP.text()), (crate::path!("[*]"), "[*]")] {
+        let parsed = Path::parse(text).unwrap();
+        assert_eq!((fixed.segments(), &fixed), (parsed.segments(), &parsed));
+    }
+    assert_eq!((DEEP.segments().len(), DEEP.wildcards()), (6, 1));
 }
 
 #[test]

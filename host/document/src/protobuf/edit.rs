@@ -14,7 +14,7 @@ use super::{
     wire::{Records, put_bytes},
 };
 use crate::{
-    Error, Path, Value,
+    Error, MAX_OBJECT, Path, Value,
     json::{self, marked::Marked, scan::Marks},
     path::Segment,
     rows::RowSet,
@@ -22,9 +22,15 @@ use crate::{
 use bytes::Bytes;
 use cut::Cut;
 
-/// Sets the value in the rows. Returns the new bytes, or none if nothing changes.
-pub(crate) fn set(object: &Object, path: &Path, rows: RowSet<'_>, value: &Value) -> Result<Option<Bytes>, Error> {
-    let value = json::edit::json_text(value, path.segments().len())?;
+/// Sets the value in the rows. Returns the new bytes, or none if nothing changes. An object grows to `limit` bytes at most.
+pub(crate) fn set(
+    object: &Object,
+    path: &Path,
+    rows: RowSet<'_>,
+    value: &Value,
+    limit: usize,
+) -> Result<Option<Bytes>, Error> {
+    let value = json::edit::json_text(value, path.segments().len(), limit)?;
     let marks = Marks::of(&value);
     let mut set = Set {
         writer: ValueWriter { path, value: Marked::new(&value, &marks), splices: Splices::default() },
@@ -33,19 +39,19 @@ pub(crate) fn set(object: &Object, path: &Path, rows: RowSet<'_>, value: &Value)
     };
     object.visit(path.segments(), &mut set)?;
     rows.check_length(set.row)?;
-    finish(object, set.writer.splices)
+    finish(object, set.writer.splices, limit)
 }
 
 /// Appends an element to the arrays.
-pub(crate) fn append(object: &Object, path: &Path, value: &Value) -> Result<Option<Bytes>, Error> {
-    let element = json::edit::json_text(value, path.segments().len() + 1)?;
+pub(crate) fn append(object: &Object, path: &Path, value: &Value, limit: usize) -> Result<Option<Bytes>, Error> {
+    let element = json::edit::json_text(value, path.segments().len() + 1, limit)?;
     let list = [b"[", element.as_slice(), b"]"].concat();
     let marks = Marks::of(&list);
     let writer = ValueWriter { path, value: Marked::new(&list, &marks), splices: Splices::default() };
     let element_marks = Marks::of(&element);
     let mut append = Append { writer, element: Marked::new(&element, &element_marks) };
     object.visit(path.segments(), &mut append)?;
-    finish(object, append.writer.splices)
+    finish(object, append.writer.splices, limit)
 }
 
 /// Removes members or elements in the rows. Returns the number of removed values.
@@ -56,7 +62,7 @@ pub(crate) fn remove(object: &Object, path: &Path, rows: RowSet<'_>) -> Result<(
     cut(object, path, path.segments(), rows, |row| rows.has(row))
 }
 
-/// Removes the elements of the last `[*]` whose bit is 0.
+/// Removes the elements of the last `[*]` that are not selected.
 pub(crate) fn retain(object: &Object, path: &Path, keep: RowSet<'_>) -> Result<Option<Bytes>, Error> {
     let rows = path.rows_in().and_then(|before| path.segments().get(..=before.len()));
     let rows = rows.ok_or_else(|| Error::NoWildcard { path: path.clone() })?;
@@ -73,11 +79,11 @@ fn cut(
     let mut cut = Cut { path, goes, row: 0, count: 0, splices: Splices::default() };
     object.visit(segments, &mut cut)?;
     rows.check_length(cut.row)?;
-    Ok((cut.count, finish(object, cut.splices)?))
+    Ok((cut.count, finish(object, cut.splices, MAX_OBJECT)?))
 }
 
-fn finish(object: &Object, splices: Splices) -> Result<Option<Bytes>, Error> {
-    if splices.is_empty() { Ok(None) } else { splices.apply(object.bytes()).map(Some) }
+fn finish(object: &Object, splices: Splices, limit: usize) -> Result<Option<Bytes>, Error> {
+    if splices.is_empty() { Ok(None) } else { splices.apply(object.bytes(), limit).map(Some) }
 }
 
 fn invalid(source: Error) -> Error {

@@ -67,7 +67,7 @@ impl Envelope {
         put_bytes(2, object, &mut record);
         let mut splices = Splices::default();
         splices.put(&[], self.raw.as_ref().map_or(self.body.len()..self.body.len(), Record::whole), &record);
-        splices.apply(&self.body)
+        splices.apply(&self.body, MAX_OBJECT)
     }
 
     /// Wraps an object in an envelope.

@@ -28,7 +28,7 @@ struct SchemaTable {
     version: &'static str,
     kinds: HashMap<(&'static str, &'static str), u16, foldhash::fast::RandomState>,
     /// Kinds by apiVersion and resource.
-    resources: HashMap<&'static str, HashMap<String, &'static str, foldhash::fast::RandomState>>,
+    resources: HashMap<&'static str, HashMap<&'static str, &'static str, foldhash::fast::RandomState>>,
     messages: Vec<Message>,
 }
 
@@ -100,8 +100,7 @@ pub fn has(type_meta: &TypeMeta) -> bool {
     find(type_meta).is_some()
 }
 
-/// Returns the kind of a resource if its objects can be read as protobuf: `v1`, `services` gives Service. It uses the
-/// heuristic of [`resource_of`](crate::resource_of), which is correct for every built-in kind.
+/// Returns the kind of a resource if its objects can be read as protobuf: `v1`, `services` gives Service.
 pub fn kind_of(api_version: &str, resource: &str) -> Option<&'static str> {
     TABLE.resources.get(api_version)?.get(resource).copied()
 }
@@ -133,7 +132,8 @@ impl Message {
 }
 
 impl SchemaTable {
-    /// Parses lines of `kind <apiVersion> <kind> <message>`, `message <name>`, and the message's fields.
+    /// Parses lines of `kind <apiVersion> <kind> <message>`, `resource <apiVersion> <resource> <kind>`, `message <name>`, and the
+    /// message's fields.
     fn parse(text: &'static str) -> SchemaTable {
         let mut table = SchemaTable::default();
         for line in text.lines() {
@@ -143,9 +143,10 @@ impl SchemaTable {
                 ["kind", api_version, kind, number] => {
                     if let Ok(number) = number.parse() {
                         table.kinds.insert((api_version, kind), number);
-                        let resource = crate::resource_of("v1", kind);
-                        table.resources.entry(api_version).or_default().insert(resource, kind);
                     }
+                }
+                ["resource", api_version, resource, kind] => {
+                    table.resources.entry(api_version).or_default().insert(resource, kind);
                 }
                 ["message", _] => table.messages.push(Message { fields: Vec::new() }),
                 [name, numbers, cardinality, kind, presence] => {
@@ -216,7 +217,7 @@ mod tests {
     fn every_line_of_the_table_parses() {
         let text = include_str!("../../schema/kubernetes.schema");
         let fields: usize = TABLE.messages.iter().map(|message| message.fields.len()).sum();
-        assert_eq!(text.lines().count(), 1 + TABLE.kinds.len() + TABLE.messages.len() + fields);
+        assert_eq!(text.lines().count(), 1 + 2 * TABLE.kinds.len() + TABLE.messages.len() + fields);
         assert!(version().starts_with("v1."));
         assert_eq!(TABLE.resources.values().map(HashMap::len).sum::<usize>(), TABLE.kinds.len());
         assert_eq!(kind_of("networking.k8s.io/v1", "networkpolicies"), Some("NetworkPolicy"));

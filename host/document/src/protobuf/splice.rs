@@ -5,7 +5,7 @@ use super::{
     place::EnclosingLength,
     wire::{put_varint, varint_length},
 };
-use crate::{Error, MAX_EDITED, MAX_OBJECT};
+use crate::{Error, MAX_OBJECT};
 use bytes::Bytes;
 use std::{ops::Range, sync::Arc};
 
@@ -96,9 +96,9 @@ impl Splices {
         self.open.last().copied()
     }
 
-    /// Builds the new buffer in one pass, with one allocation of its exact size.
-    pub(crate) fn apply(mut self, old: &[u8]) -> Result<Bytes, Error> {
-        let limit = old.len().clamp(MAX_EDITED, MAX_OBJECT);
+    /// Builds the new buffer in one pass, with one allocation of its exact size: `limit` at most, or the old size.
+    pub(crate) fn apply(mut self, old: &[u8], limit: usize) -> Result<Bytes, Error> {
+        let limit = limit.max(old.len()).min(MAX_OBJECT);
         self.lengths();
         // An insertion comes before a removal at the same position.
         self.list.sort_by_key(|splice| (splice.at.start, splice.at.end));

@@ -8,7 +8,7 @@ mod normal;
 mod same;
 
 use super::{schema, wire};
-use crate::{Document, TypeMeta};
+use crate::{Document, TypeMeta, rules::IDENTITY};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -22,5 +22,5 @@ fn message(type_meta: &TypeMeta, json: &str) -> Bytes {
 }
 
 fn document(type_meta: &Arc<TypeMeta>, json: &str) -> Document {
-    Document::protobuf(message(type_meta, json), type_meta.clone()).unwrap()
+    Document::protobuf(message(type_meta, json), type_meta.clone()).unwrap().with_rules(&IDENTITY)
 }

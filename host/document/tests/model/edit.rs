@@ -2,7 +2,7 @@
 
 use super::read::{self, Segment};
 use serde_json::{Map, Value as Tree};
-use weir_document::{Document, Error, Path, Value};
+use weir_document::{Document, Error, Path, Rows, Value};
 
 /// One edit with its arguments. The bitmap is adjusted to the number of rows, unless `raw`.
 #[derive(Debug, Clone)]
@@ -45,12 +45,13 @@ pub(crate) fn run(document: &mut Document, edit: &Edit) -> Result<usize, Error> 
         _ => document.column(edit.path())?.len(),
     };
     let bits = bits(edit, rows);
+    let selected = Rows::from_bits(&bits);
     match edit.kind {
         Kind::Set => document.set(edit.path(), &edit.value).map(|()| 0),
-        Kind::SetRows => document.set_rows(edit.path(), &bits, &edit.value).map(|()| 0),
+        Kind::SetRows => document.set_rows(edit.path(), &selected, &edit.value).map(|()| 0),
         Kind::Remove => document.remove(edit.path()).map(|count| count as usize),
-        Kind::RemoveRows => document.remove_rows(edit.path(), &bits).map(|count| count as usize),
-        Kind::Retain => document.retain(edit.path(), &bits).map(|()| 0),
+        Kind::RemoveRows => document.remove_rows(edit.path(), &selected).map(|count| count as usize),
+        Kind::Retain => document.retain(edit.path(), &selected).map(|()| 0),
         Kind::Append => document.append(edit.path(), &edit.value).map(|()| 0),
     }
 }

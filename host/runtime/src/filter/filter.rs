@@ -32,8 +32,7 @@ use super::trace_cache::TraceCache;
 use super::version::tick;
 use crate::RuntimeMetrics;
 use crate::{Description, LookupSubscription, Pool, Snapshot};
-use weir_kube::GroupResource;
-use weir_kube::VerbClass;
+use weir_kube::{FILTER_EDITS, GroupResource, VerbClass};
 use weir_spec::{FailurePolicy, FilterEntry, MatchRule, Mode, Share, Writes};
 
 /// The target of spans that are sent as traces.
@@ -280,6 +279,7 @@ impl FilterState {
     /// Returns an object of a chain with the paths that this filter may not edit in it. Another filter of the chain has set
     /// its own.
     fn guard(&self, object: Document, guarded: bool) -> Document {
+        let object = object.with_rules(&FILTER_EDITS);
         if guarded { object.with_guards(self.guards.clone()) } else { object }
     }
 

@@ -17,9 +17,8 @@ use crate::{
 };
 use crate::{DependencySet, Filter, FilterParts, Lookups};
 use weir_kube::GroupResource;
-use weir_kube::LookupSpec;
 use weir_process::one_line;
-use weir_spec::{Digest, FilterEntry, MatchRule};
+use weir_spec::{Digest, FilterEntry, LookupSpec, MatchRule};
 
 /// The source of lookups: reflectors in the daemon, files in `weir run`.
 pub trait LookupSource: Send + Sync + std::fmt::Debug {

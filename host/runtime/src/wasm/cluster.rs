@@ -2,7 +2,7 @@
 
 use wasmtime::Result;
 use wasmtime::component::Resource;
-use weir_kube::Presence;
+use weir_spec::Presence;
 
 use super::bindings::weir::filter::cluster;
 use super::bindings::weir::filter::objects::Column;

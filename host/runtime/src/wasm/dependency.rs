@@ -7,8 +7,8 @@ use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_document::{CachedObject, Path, Selection, keyed_hasher};
-use weir_kube::{InterfaceAddress, LookupSpec};
+use weir_document::Path;
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection, keyed_hasher};
 
 use super::view::Snapshot;
 

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use wasmtime::Result;
-use weir_document::{CachedObject, Column, Document, Path};
+use weir_document::{Column, Document, Path};
+use weir_spec::CachedObject;
 
 use super::dependency::Dependencies;
 use super::fault::Refusal;

@@ -3,8 +3,8 @@
 //! Bounds: at most [`STEPS`] host calls, of each result at most [`TEXT`] bytes or [`ITEMS`] items, and [`LINES`] log lines.
 
 use serde_json::{Value as Json, json};
-use weir_document::{CachedObject, Column, StringSet, Value};
-use weir_kube::LookupSpec;
+use weir_document::{Column, StringSet, Value};
+use weir_spec::{CachedObject, LookupSpec};
 
 use super::hit::LookupHit;
 use super::host_call::{Edit, HostCall, Observed, Read, SelectionRead, Target};

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_document::{CachedObject, Selection};
-use weir_kube::LookupSpec;
+use weir_spec::{CachedObject, LookupSpec, Selection};
 
 /// A successful lookup of one object.
 #[derive(Debug, Clone)]

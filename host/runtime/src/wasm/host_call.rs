@@ -5,8 +5,8 @@ mod weight;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use weir_document::{Column, Document, Error, Path, StringSet, Value};
-use weir_kube::InterfaceAddress;
+use weir_document::{Column, Document, Error, Path, Rows, StringSet, Value};
+use weir_spec::InterfaceAddress;
 
 use self::weight::is_long;
 use super::lookup::Declared;
@@ -270,10 +270,10 @@ impl Edit {
         let count = |count: u32| Observed::Number(count.into());
         let edited = match self {
             Self::Set(at, value) => document.set(at, value).map(done),
-            Self::SetRows(at, rows, value) => document.set_rows(at, rows, value).map(done),
+            Self::SetRows(at, rows, value) => document.set_rows(at, &Rows::from_bits(rows), value).map(done),
             Self::Remove(at) => document.remove(at).map(count),
-            Self::RemoveRows(at, rows) => document.remove_rows(at, rows).map(count),
-            Self::Retain(at, keep) => document.retain(at, keep).map(done),
+            Self::RemoveRows(at, rows) => document.remove_rows(at, &Rows::from_bits(rows)).map(count),
+            Self::Retain(at, keep) => document.retain(at, &Rows::from_bits(keep)).map(done),
             Self::RetainIn(at, texts) => document.retain_in(at, texts).map(done),
             Self::Append(at, value) => document.append(at, value).map(done),
             Self::Replace(json) => document.replace(json).map(done),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_document::Document;
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 use super::{Bounds, Engine, Epoch, InstanceContext, Linked};
 use crate::testing::Fixed;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use wasmtime::Result;
 use weir_document::{Document, Path};
-use weir_kube::{GroupResource, InterfaceAddress, LookupSpec, Presence};
+use weir_kube::GroupResource;
+use weir_spec::{InterfaceAddress, LookupSpec, Presence};
 
 use super::dependency::{Collected, Dependencies, Dependency, EpochMark, Remembering, addresses_value};
 use super::fault::Refusal;

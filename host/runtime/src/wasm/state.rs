@@ -8,7 +8,7 @@ use wasmtime::Result;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use weir_document::{Document, StringSet};
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 use super::budget::Budget;
 use super::dependency::Epoch;

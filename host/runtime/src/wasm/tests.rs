@@ -32,7 +32,7 @@ fn the_documented_limits_are_those_of_the_code() {
         format!("has at most {} bytes |", host_call::LONG),
         format!("A trace has at most {} host calls.", trace::CALLS),
         format!("returns more than {} rows", host_call::ROWS),
-        format!("| edited object | {} MiB, or its original size", mi(weir_document::MAX_EDITED)),
+        format!("| edited object | {} MiB, or its original size", mi(weir_kube::FILTER_EDITS.max_bytes)),
     ] {
         assert!(text.contains(&row), "wit/README.md has no {row:?}");
     }

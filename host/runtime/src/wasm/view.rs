@@ -7,8 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec, Presence};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Presence, Selection};
 
 /// The address at which pods of this node reach the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_document::{CachedObject, Document, Selection};
-use weir_kube::{InterfaceAddress, LabelSelector, LookupSpec};
+use weir_document::Document;
+use weir_kube::LabelSelector;
 use weir_runtime::{ClusterView, Endpoint, Snapshot};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection};
 
 use super::rng::Rng;
 

@@ -9,13 +9,13 @@ use futures_util::future::BoxFuture;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use weir_document::Document;
-use weir_kube::{GroupResource, LookupSpec, VerbClass};
+use weir_document::{Document, TypeMeta};
+use weir_kube::{FILTER_EDITS, GroupResource, VerbClass};
 use weir_runtime::{
     Chain, ChangeSet, ClusterView, Dependency, Engine, Filter, FilterSet, Loader, LookupSource, LookupSubscription,
     Lookups, Outcome, RuntimeMetrics,
 };
-use weir_spec::{Digest, FilterEntry};
+use weir_spec::{Digest, FilterEntry, LookupSpec};
 
 use super::cluster::{Changed, Cluster};
 
@@ -158,6 +158,9 @@ impl Pair {
                 "seed {seed}, round {round}: replayed, then called, on {}",
                 String::from_utf8_lossy(object.bytes())
             );
+            if let Outcome::Edited(edited) = outcome {
+                assert_protected_fields_are_the_same(object, edited.clone(), seed);
+            }
         }
         self.compare_dependencies(seed, round);
     }
@@ -181,6 +184,21 @@ impl Pair {
         let all = |filter: &Filter| -> HashMap<Dependency, u64> { filter.dependencies().all().into_iter().collect() };
         let (replaying, calling) = (all(&self.replaying.0), all(&self.calling.0));
         assert_eq!(replaying, calling, "seed {seed}, round {round}: dependencies of replays and of calls");
+    }
+}
+
+/// Whatever a program edits, and by whichever path.
+fn assert_protected_fields_are_the_same(object: &Document, edited: Bytes, seed: u64) {
+    let edited = if object.is_protobuf() {
+        let (api_version, kind) = (object.api_version().unwrap().into_owned(), object.kind().unwrap().into_owned());
+        Document::protobuf(edited, Arc::new(TypeMeta { api_version, kind })).unwrap()
+    } else {
+        Document::json(edited)
+    };
+    for field in FILTER_EDITS.protected {
+        // What cannot be read before cannot be read after.
+        let value = |document: &Document| document.deserialize_at::<Value>(field).ok();
+        assert_eq!(value(&edited), value(object), "seed {seed}: {field} is protected");
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::status::{FilterStatus, ReloadError, ReloadResult};
 use super::*;
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 use crate::reload::ReloadMetrics;
 use crate::serve::ProxyMetrics;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weir_document::protobuf::kind_of;
-use weir_kube::{Encoding, GroupResource, ListOptions, LookupSpec, Query, ResourceRequest};
+use weir_kube::{Encoding, GroupResource, ListOptions, Query, ResourceRequest};
+use weir_spec::LookupSpec;
 
 use crate::query::escaped;
 

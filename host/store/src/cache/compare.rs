@@ -4,10 +4,10 @@
 //! it has come since.
 
 use std::cmp::Ordering;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
-use weir_document::{Document, Path};
+use weir_document::{Document, Path, path};
 
 use super::event::StoreEvent;
 use super::object::{Object, ObjectFormat};
@@ -15,7 +15,7 @@ use super::snapshot::Snapshot;
 use super::trust::Doubt;
 use crate::StoreKey;
 
-static UID: LazyLock<Option<Path>> = LazyLock::new(|| Path::parse("metadata.uid").ok());
+static UID: Path = path!("metadata.uid");
 
 /// What a comparison knows of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +146,7 @@ pub(super) fn discontinuity(
 
 /// The uid of an object; empty if it has none.
 pub(super) fn uid(document: &Document) -> Box<str> {
-    let uid = UID.as_ref().and_then(|path| document.text(path).ok().flatten());
+    let uid = document.text(&UID).ok().flatten();
     uid.unwrap_or_default().into()
 }
 

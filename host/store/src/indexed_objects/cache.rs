@@ -12,7 +12,7 @@ use weir_kube::LabelSelector;
 
 use super::selects;
 use crate::store_key::{StoreKey, joined};
-use weir_document::{CachedObject, Selection};
+use weir_spec::{CachedObject, Selection};
 
 /// An index over one label: `value\0namespace\0name` → the object.
 pub(super) type LabelIndex = RedBlackTreeMapSync<Box<str>, (StoreKey, Arc<CachedObject>)>;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer, End, Enforce};
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 use weir_upstream::Connectivity;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use weir_apiserver::{Action, ApiServer};
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 use super::*;
 

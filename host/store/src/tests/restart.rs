@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use weir_apiserver::ApiServer;
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 use super::disk::DiskConfig;
 use super::*;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_apiserver::ApiServer;
-use weir_kube::{LookupSpec, ResourceRequest};
+use weir_kube::ResourceRequest;
+use weir_spec::LookupSpec;
 
 use super::*;
 use crate::cache::Collection;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_apiserver::{Action, End, Gzip, Resource};
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 use super::*;
 
@@ -127,7 +127,7 @@ async fn a_slow_receiver_gets_a_lagged_notification() {
     for i in 0..2000_u16 {
         let ip = std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, i).into();
         let address =
-            weir_kube::InterfaceAddress { interface_name: "eth0".into(), ip, prefix_length: 64, default_route: false };
+            weir_spec::InterfaceAddress { interface_name: "eth0".into(), ip, prefix_length: 64, default_route: false };
         reflectors.set_addresses([address].into());
     }
     assert_eq!(changes.try_next().as_deref(), Some(&Change::Lagged));

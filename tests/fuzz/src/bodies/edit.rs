@@ -1,6 +1,7 @@
 //! Parses an edit from bytes.
 
-use weir_document::{Document, Error, Path, Value};
+use weir_document::{Document, Error, Path, Rows, Value};
+use weir_kube::FILTER_EDITS;
 
 /// One edit of a document.
 pub struct Edit<'a> {
@@ -39,15 +40,17 @@ impl<'a> Edit<'a> {
         self.kind == 0
     }
 
-    /// Applies the edit.
+    /// Applies the edit by the rules for filters.
     pub fn run(&self, document: &mut Document) -> Result<(), Error> {
         let Edit { path, kind, bits, value } = self;
+        let rows = Rows::from_bits(bits);
+        *document = document.clone().with_rules(&FILTER_EDITS);
         match (kind, value) {
             (0, _) => document.set(path, value),
-            (1, _) => document.set_rows(path, bits, value),
+            (1, _) => document.set_rows(path, &rows, value),
             (2, _) => document.remove(path).map(drop),
-            (3, _) => document.remove_rows(path, bits).map(drop),
-            (4, _) => document.retain(path, bits),
+            (3, _) => document.remove_rows(path, &rows).map(drop),
+            (4, _) => document.retain(path, &rows),
             (5, _) => document.append(path, value),
             (_, Value::Json(json)) => document.replace(json),
             (_, Value::Text(text)) => document.retain_in(path, &[text.as_str()].into_iter().collect()),

@@ -59,20 +59,22 @@ fn setting_an_equal_value_edits_nothing() {
 
 #[test]
 fn set_rows_edits_the_rows_whose_bit_is_one() {
-    let rows =
-        |before: &str, bits: &[u8]| edited(before, |document| document.set_rows(&path("a[*].x"), bits, &Value::Null));
+    let rows = |before: &str, bits: &[u8]| {
+        edited(before, |document| document.set_rows(&path("a[*].x"), &Rows::from_bits(bits), &Value::Null))
+    };
     assert_eq!(rows(r#"{"a":[{},{"x":1},{"x":2}]}"#, &[0b101]), r#"{"a":[{"x":null},{"x":1},{"x":null}]}"#);
     assert_eq!(rows(r#"{"a":[{},{"x":1}]}"#, &[0b1111_1100]), r#"{"a":[{},{"x":1}]}"#);
     let mut three = document(r#"{"a":[{},{},{}]}"#);
-    for bits in [&[][..], &[1, 1]] {
-        let error = three.set_rows(&path("a[*].x"), bits, &Value::Null).unwrap_err();
-        assert!(matches!(error, Error::Bitmap { rows: 3, expected: 1, .. }));
-        assert!(matches!(three.retain(&path("a[*]"), bits), Err(Error::Bitmap { .. })));
-        assert!(matches!(three.remove_rows(&path("a[*]"), bits), Err(Error::Bitmap { .. })));
+    let selections = [Rows::from_bits(&[]), Rows::from_bits(&[1, 1]), [true; 2].into_iter().collect()];
+    for rows in selections.into_iter().chain([[true; 4].into_iter().collect()]) {
+        let error = three.set_rows(&path("a[*].x"), &rows, &Value::Null).unwrap_err();
+        assert!(matches!(error, Error::Rows { rows: 3, selected: 0 | 16 | 2 | 4 }), "{error}");
+        assert!(matches!(three.retain(&path("a[*]"), &rows), Err(Error::Rows { .. })));
+        assert!(matches!(three.remove_rows(&path("a[*]"), &rows), Err(Error::Rows { .. })));
     }
     assert!(!three.is_edited());
-    assert!(three.set_rows(&path("none[*].x"), &[], &Value::Null).is_ok());
-    three.set_rows(&path("b"), &[1], &Value::Null).unwrap();
+    assert!(three.set_rows(&path("none[*].x"), &Rows::default(), &Value::Null).is_ok());
+    three.set_rows(&path("b"), &[true].into_iter().collect(), &Value::Null).unwrap();
     assert_eq!(json(&three), r#"{"a":[{},{},{}],"b":null}"#);
 }
 
@@ -101,16 +103,16 @@ fn remove_takes_the_comma_along() {
 #[test]
 fn remove_rows_removes_where_the_bit_is_one() {
     let mut ports = document(r#"{"p":[{"n":1},{"m":2},{"n":3}]}"#);
-    assert_eq!(ports.remove_rows(&path("p[*].n"), &[0b110]).unwrap(), 1);
+    assert_eq!(ports.remove_rows(&path("p[*].n"), &Rows::from_bits(&[0b110])).unwrap(), 1);
     assert_eq!(json(&ports), r#"{"p":[{"n":1},{"m":2},{}]}"#);
-    assert_eq!(ports.remove_rows(&path("p[*]"), &[0b101]).unwrap(), 2);
+    assert_eq!(ports.remove_rows(&path("p[*]"), &Rows::from_bits(&[0b101])).unwrap(), 2);
     assert_eq!(json(&ports), r#"{"p":[{"m":2}]}"#);
 }
 
 #[test]
 fn retain_cuts_the_rows_whose_bit_is_zero() {
     let retain = |before: &str, expression: &str, keep: &[u8]| {
-        edited(before, |document| document.retain(&path(expression), keep))
+        edited(before, |document| document.retain(&path(expression), &Rows::from_bits(keep)))
     };
     assert_eq!(retain(r#"{"a":[0, 1, 2, 3]}"#, "a[*]", &[0b1010]), r#"{"a":[1, 3]}"#);
     assert_eq!(retain(r#"{"a":[0,1,2,3]}"#, "a[*].any.thing", &[0b0101]), r#"{"a":[0,2]}"#);
@@ -121,7 +123,7 @@ fn retain_cuts_the_rows_whose_bit_is_zero() {
         retain(r#"{"a":[{"b":[1,2]},{},{"b":[3]}]}"#, "a[*].b[*].c", &[0b010]),
         r#"{"a":[{"b":[2]},{},{"b":[]}]}"#
     );
-    assert!(matches!(document("{}").retain(&path("a"), &[]), Err(Error::NoWildcard { .. })));
+    assert!(matches!(document("{}").retain(&path("a"), &Rows::from_bits(&[])), Err(Error::NoWildcard { .. })));
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn reads_see_edits_and_checkpoints_undo_them() {
     let before = r#"{"metadata":{"name":"a"},"spec":{"ports":[{"p":1},{"p":2}]}}"#;
     let mut service = document(before);
     let start = service.checkpoint();
-    service.retain(&path("spec.ports[*]"), &[0b10]).unwrap();
+    service.retain(&path("spec.ports[*]"), &Rows::from_bits(&[0b10])).unwrap();
     let middle = service.checkpoint();
     service.set(&path("spec.ports[*].p"), &text("x")).unwrap();
     assert_eq!(cells(&service, "spec.ports[*].p"), some(&["x"]));
@@ -204,9 +206,12 @@ fn no_edit_changes_the_identity() {
         assert!(matches!(object.set(&at, &text("x")), Err(Error::Protected { .. })), "{expression}");
         assert!(matches!(object.remove(&at), Err(Error::Protected { .. })), "{expression}");
         assert!(matches!(object.append(&at, &text("x")), Err(Error::Protected { .. })), "{expression}");
-        assert!(matches!(object.set_rows(&at, &[1], &text("x")), Err(Error::Protected { .. })), "{expression}");
+        assert!(
+            matches!(object.set_rows(&at, &Rows::from_bits(&[1]), &text("x")), Err(Error::Protected { .. })),
+            "{expression}"
+        );
     }
-    assert!(object.retain(&path("metadata.ownerReferences[*]"), &[0]).is_err());
+    assert!(object.retain(&path("metadata.ownerReferences[*]"), &Rows::from_bits(&[0])).is_err());
     object.set(&path("metadata.annotations.a"), &text("x")).unwrap();
 }
 
@@ -244,7 +249,7 @@ fn guards_refuse_like_protected_fields() {
     let mut pod = document(before).with_guards(guards);
     assert!(pod.set(&path("spec.containers[0].image"), &text("x")).is_err());
     assert!(pod.set(&path("spec.hostNetwork"), &Value::Boolean(true)).is_err());
-    assert!(pod.retain(&path("spec.containers[*].env"), &[1]).is_err());
+    assert!(pod.retain(&path("spec.containers[*].env"), &Rows::from_bits(&[1])).is_err());
     assert!(pod.append(&path("spec.containers"), &Value::Json("{}".into())).is_err());
     assert!(pod.replace(r#"{"spec":{"containers":[{"image":"i"},{"image":"k"}]}}"#).is_err());
     assert!(pod.replace(r#"{"spec":{"containers":[{"image":"i"}]}}"#).is_err());
@@ -258,10 +263,10 @@ fn read_only_documents_refuse_every_edit() {
     let mut object = document(r#"{"a":[1]}"#).read_only();
     let at = path("a[*]");
     assert_eq!(object.set(&at, &Value::Null), Err(Error::ReadOnly));
-    assert_eq!(object.set_rows(&at, &[1], &Value::Null), Err(Error::ReadOnly));
+    assert_eq!(object.set_rows(&at, &Rows::from_bits(&[1]), &Value::Null), Err(Error::ReadOnly));
     assert_eq!(object.remove(&at), Err(Error::ReadOnly));
-    assert_eq!(object.remove_rows(&at, &[1]), Err(Error::ReadOnly));
-    assert_eq!(object.retain(&at, &[1]), Err(Error::ReadOnly));
+    assert_eq!(object.remove_rows(&at, &Rows::from_bits(&[1])), Err(Error::ReadOnly));
+    assert_eq!(object.retain(&at, &Rows::from_bits(&[1])), Err(Error::ReadOnly));
     assert_eq!(object.append(&path("a"), &Value::Null), Err(Error::ReadOnly));
     assert_eq!(object.replace("{}"), Err(Error::ReadOnly));
     assert_eq!(cells(&object, "a[*]"), some(&["1"]));

@@ -1,7 +1,7 @@
 //! Edits keep all other bytes, unknown fields, identity and guards.
 
 use super::*;
-use crate::{Error, Path, Value};
+use crate::{Error, Path, Rows, Value};
 
 const SLICE: &str = r#"{"metadata":{"name":"a","labels":{"x":"1"}},"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"],"nodeName":"n1","conditions":{"ready":true}},{"addresses":["10.0.0.2","10.0.0.3"],"conditions":{}},{"addresses":["10.0.0.4"],"nodeName":"n2","conditions":{}}],"ports":[{"name":"http","port":80}]}"#;
 
@@ -43,7 +43,7 @@ fn unknown_fields_survive_edits_and_are_invisible() {
     let mut object = with_unknown_fields();
     assert_eq!(object.to_json().unwrap(), slice().to_json().unwrap());
     assert_eq!(unknown(&object), 4);
-    object.retain(&path("endpoints[*]"), &[0b101]).unwrap();
+    object.retain(&path("endpoints[*]"), &Rows::from_bits(&[0b101])).unwrap();
     object.set(&path("endpoints[*].zone"), &Value::Text("z".repeat(300))).unwrap();
     object.set(&path("metadata.annotations.a"), &Value::Text("b".into())).unwrap();
     assert_eq!(unknown(&object), 3);
@@ -68,9 +68,9 @@ fn edits_that_change_nothing_leave_every_byte() {
     object.set(&path("endpoints[0].conditions"), &Value::Json(r#"{ "ready" : true }"#.into())).unwrap();
     object.set(&path("endpoints[1].nodeName"), &Value::Null).unwrap();
     object.set(&path("metadata.generation"), &Value::Number("0".into())).unwrap();
-    object.retain(&path("endpoints[*].nodeName"), &[0b111]).unwrap();
+    object.retain(&path("endpoints[*].nodeName"), &Rows::from_bits(&[0b111])).unwrap();
     assert_eq!(object.remove(&path("endpoints[*].zone")).unwrap(), 0);
-    assert_eq!(object.remove_rows(&path("endpoints[*].nodeName"), &[0b010]).unwrap(), 0);
+    assert_eq!(object.remove_rows(&path("endpoints[*].nodeName"), &Rows::from_bits(&[0b010])).unwrap(), 0);
     object.replace(&object.to_json().unwrap()).unwrap();
     assert!(!object.is_edited());
     assert_eq!(object.bytes().as_ptr(), before.as_ptr());
@@ -124,7 +124,7 @@ fn lengths_around_a_list_in_a_map_grow_and_shrink() {
         assert_eq!(csr.column(&all).unwrap(), json.column(&all).unwrap(), "{length}");
         assert_eq!(csr.remove(&at).unwrap(), 1);
         assert_eq!(csr.column(&all).unwrap().iter().collect::<Vec<_>>(), [Some("a"), Some("c")]);
-        csr.retain(&all, &[0b10]).unwrap();
+        csr.retain(&all, &Rows::from_bits(&[0b10])).unwrap();
         assert_eq!(csr.column(&all).unwrap().text, "c");
         assert_eq!(csr.text(&path("spec.extra['l'][0]")).unwrap().as_deref(), Some("d"));
     }
@@ -138,7 +138,7 @@ fn a_removal_that_finds_nothing_in_json_text_is_no_error() {
     let mut service = document(&of, text);
     assert_eq!(service.remove(&path("metadata.managedFields[*].fieldsV1['f:none']")).unwrap(), 0);
     let found = path("metadata.managedFields[*].fieldsV1['f:spec'].x[*]");
-    assert_eq!(service.remove_rows(&found, &[0]).unwrap(), 0);
+    assert_eq!(service.remove_rows(&found, &Rows::from_bits(&[0])).unwrap(), 0);
     assert!(matches!(service.remove(&found), Err(Error::NotInSchema { .. })));
     assert!(!service.is_edited());
 }
@@ -171,7 +171,7 @@ fn checkpoints_bring_the_bytes_back() {
     let mut object = slice();
     let before = object.bytes().clone();
     let start = object.checkpoint();
-    object.retain(&path("endpoints[*]"), &[0]).unwrap();
+    object.retain(&path("endpoints[*]"), &Rows::from_bits(&[0])).unwrap();
     assert_eq!(object.lengths(&path("endpoints[*]")).unwrap(), [0]);
     assert_eq!(object.get(&path("endpoints")).unwrap(), Some(Value::Null));
     object.restore(start);
@@ -228,7 +228,9 @@ fn an_edit_cannot_exceed_the_size_limit() {
 fn a_replacement_contains_the_type_as_in_json() {
     let type_meta = type_meta("v1", "ConfigMap");
     let text = r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}"#;
-    for (object, binary) in [(document(&type_meta, text), true), (Document::json(text.into()), false)] {
+    for (object, binary) in
+        [(document(&type_meta, text), true), (Document::json(text.into()).with_rules(&IDENTITY), false)]
+    {
         for (by, taken) in [
             (r#"{"data":{}}"#, false),
             (r#"{"kind":"Secret","apiVersion":"v1"}"#, false),

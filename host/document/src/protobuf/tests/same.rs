@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    Error, Path, StringSet, Value,
+    Error, Path, Rows, StringSet, Value,
     protobuf::schema::{Cardinality, Field, Message, ValueType},
 };
 use proptest::prelude::*;
@@ -139,10 +139,10 @@ fn written(value: &Tree) -> Value {
 fn edit(document: &mut Document, kind: usize, path: &Path, bits: &[u8], value: &Value) -> Result<u32, Error> {
     match kind {
         0 => document.set(path, value).map(|()| 0),
-        1 => document.set_rows(path, bits, value).map(|()| 0),
+        1 => document.set_rows(path, &Rows::from_bits(bits), value).map(|()| 0),
         2 => document.remove(path),
-        3 => document.remove_rows(path, bits),
-        4 => document.retain(path, bits).map(|()| 0),
+        3 => document.remove_rows(path, &Rows::from_bits(bits)),
+        4 => document.retain(path, &Rows::from_bits(bits)).map(|()| 0),
         _ => document.append(path, value).map(|()| 0),
     }
 }
@@ -157,7 +157,7 @@ proptest! {
         let message = schema::find(&type_meta).unwrap();
         let model = normal::object(&type_meta, &random.object(message, 6));
         let text = model.to_string();
-        let (protobuf, json) = (document(&type_meta, &text), Document::json(text.clone().into()));
+        let (protobuf, json) = (document(&type_meta, &text), Document::json(text.clone().into()).with_rules(&IDENTITY));
         prop_assert_eq!(&protobuf.to_json().unwrap(), &text);
         for _ in 0..40 {
             let expression = random.path(message).0;
@@ -174,15 +174,12 @@ proptest! {
         let text = normal::object(&type_meta, &random.object(message, 6)).to_string();
         for _ in 0..20 {
             let path = Path::parse(&random.path(message).0).unwrap();
-            for form in [document(&type_meta, &text), Document::json(text.clone().into())] {
+            for form in [document(&type_meta, &text), Document::json(text.clone().into()).with_rules(&IDENTITY)] {
                 let column = form.column(&path).unwrap();
                 let texts: StringSet = column.iter().flatten().filter(|_| random.below(2) == 0).collect();
-                let mut bits = vec![0; column.len().div_ceil(8)];
-                for (row, cell) in column.iter().enumerate() {
-                    bits[row / 8] |= u8::from(cell.is_some_and(|cell| texts.contains(cell))) << (row % 8);
-                }
+                let keep = column.rows(|cell| cell.is_some_and(|cell| texts.contains(cell)));
                 let (mut one, mut other) = (form.clone(), form);
-                prop_assert_eq!(one.retain_in(&path, &texts), other.retain(&path, &bits), "{} {}", path.text(), text);
+                prop_assert_eq!(one.retain_in(&path, &texts), other.retain(&path, &keep), "{} {}", path.text(), text);
                 prop_assert_eq!(one.bytes(), other.bytes());
                 prop_assert_eq!(one.is_edited(), other.is_edited());
             }
@@ -199,7 +196,7 @@ proptest! {
         for _ in 0..8 {
             let (expression, target) = random.path(message);
             let path = Path::parse(&expression).unwrap();
-            let mut json = Document::json(text.clone().into());
+            let mut json = Document::json(text.clone().into()).with_rules(&IDENTITY);
             let rows = json.column(&path).unwrap().len();
             let bits: Vec<u8> = (0..rows.div_ceil(8)).map(|_| random.below(256) as u8).collect();
             let which = random.below(6);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 /// Changes of looked-up objects and of the node.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::DEPENDENCIES;
 use super::change_set::{ChangeSet, ObjectId};
 use crate::Dependency;
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 /// A dependency and its value.
 #[derive(Debug, Clone)]

@@ -5,8 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::testing::Fixed;
 use crate::{Dependency, Endpoint};
-use weir_document::{CachedObject, Selection};
-use weir_kube::{InterfaceAddress, LookupSpec};
+use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Selection};
 
 /// A view whose objects change on demand. Each version is a [`Fixed`] of its own.
 #[derive(Debug)]

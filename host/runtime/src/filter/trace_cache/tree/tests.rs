@@ -5,7 +5,7 @@ use super::*;
 use crate::DependencySet;
 use crate::testing::Fixed;
 use crate::{Declared, Dependency, Edit, InstanceContext, LookupContext, Read, Target};
-use weir_kube::LookupSpec;
+use weir_spec::LookupSpec;
 
 /// A scope over two Services, of which one has the annotation `far`, and a Node.
 fn scope() -> (Scope, Declared) {

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::GroupResource;
+use weir_kube::GroupResource;
 
 /// Selects the objects of one resource that a filter reads beside the object it filters.
 ///

@@ -8,7 +8,7 @@ use std::fmt;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use crate::{Document, Error, Path};
+use weir_document::{Document, Error, Path};
 
 /// The maximum number of cached paths. Other values are read and recorded each time.
 const KNOWN: usize = 16;
@@ -28,7 +28,7 @@ pub struct Selection {
     memory: Memory,
 }
 
-/// The recorder of a read and its generation. Opaque in this crate.
+/// The recorder of a read and its generation. Opaque here.
 type Mark = (u64, u64);
 
 /// The fingerprint of a value that cannot be read.
@@ -241,7 +241,7 @@ mod tests {
         assert_ne!(one.identity(), other.identity());
         assert_ne!(one.value(&path("x")), other.value(&path("x")), "other objects with the same values");
         // With a known key, a user who names objects can look for two selections that collide.
-        let mut known = foldhash::fast::FixedState::default().build_hasher();
+        let mut known = DefaultHasher::new();
         for name in ["a", "b"] {
             None::<std::borrow::Cow<'_, str>>.hash(&mut known);
             Some(std::borrow::Cow::Borrowed(name)).hash(&mut known);
