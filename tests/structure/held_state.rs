@@ -53,7 +53,6 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("registry/src/credentials.rs", "others", "the configuration names them"),
     ("registry/src/hosts.rs", "Registries", "the configuration names them"),
     ("registry/src/layout.rs", "blobs", "an artifact, while it is read"),
-    ("registry/src/layout.rs", "annotations", "an artifact, while it is read"),
     ("registry/src/manifest.rs", "annotations", "an artifact, while it is read"),
     ("runtime/src/filter/breaker.rs", "namespaces", "three"),
     ("runtime/src/filter/dependency_set/change_set.rs", "whole", "the lookups of filters"),

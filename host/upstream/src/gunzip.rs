@@ -149,6 +149,9 @@ mod tests {
         for chunk in [1, 7, 1000, packed.len()] {
             assert_eq!(gunzip(&packed, chunk).unwrap(), whole, "{chunk}");
         }
+        let of_limit = |limit| Gunzip::default().whole(packed.clone().into(), limit);
+        assert_eq!(of_limit(whole.len()).unwrap(), whole);
+        assert_eq!(of_limit(whole.len() - 1), None);
     }
 
     #[test]
