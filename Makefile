@@ -108,7 +108,7 @@ test-shipped: build shipped controlplane controllers registry deploy-tools brows
 	WEIR_PROGRAMS=$(abspath $(SHIPPED)) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --locked --workspace --test behaviour --test attack --test real --test deploy --test operator
 
 # Release builds wrap on overflow and have no debug assertions. The crates that need no wasmtime are tested with both.
-CHECKED := weir-document weir-kube weir-filter weir-edge $(FILTERS:%=weir-filter-%)
+CHECKED := weir-document weir-kube weir-filter weir-edge weir-yaml $(FILTERS:%=weir-filter-%)
 test-checked: ## the tests of the document engine, the SDK and the filters with debug assertions and overflow checks
 	cargo test --profile checked --locked $(CHECKED:%=-p %)
 

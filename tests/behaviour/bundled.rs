@@ -17,17 +17,14 @@ const FILTERS: &[&str] = &[
     "servicetopology",
 ];
 
-/// The largest module that may ship, in bytes: servicetopology chooses for each family and port and names the members of its pool,
-/// nodeportaddresses reads JSON and mappings in flow style.
+/// The largest module that may ship, in bytes: servicetopology chooses for each family and port and names the members of its pool.
 const LARGEST: usize = 170_000;
 
-/// The largest `inclusterconfig.wasm` that may ship: its size of 285,829 bytes and 5 %.
+/// The same for the modules that edit YAML: the larger has 353,485 bytes.
 ///
-/// It contains granit-parser, the YAML parser of kube, which needs 110 KB of code and 60 KB of function names. Without the
-/// names, and with all of the module optimized for size, it still has 206 KB. The parser has no features to turn off: its
-/// error messages are already off, and tags, anchors and directives are part of it. Only a parser of our own would be
-/// smaller.
-const LARGEST_WITH_YAML: usize = 300_000;
+/// They contain granit-parser, the YAML parser of kube, which needs 110 KB of code and 60 KB of function names, and 10 KB of error
+/// messages where they are shown. Tags, anchors and directives are part of it. Only a parser of our own would be smaller.
+const LARGEST_WITH_YAML: usize = 360_000;
 
 #[tokio::test]
 async fn every_case_of_every_bundled_filter_passes_in_the_host_in_both_encodings() {
@@ -56,7 +53,8 @@ async fn every_case_of_every_bundled_filter_passes_in_the_host_in_both_encodings
 fn modules_are_small() {
     for filter in FILTERS {
         let size = std::fs::metadata(built::module(filter)).unwrap().len() as usize;
-        let largest = if *filter == "inclusterconfig" { LARGEST_WITH_YAML } else { LARGEST };
+        let has_yaml = matches!(*filter, "inclusterconfig" | "nodeportaddresses");
+        let largest = if has_yaml { LARGEST_WITH_YAML } else { LARGEST };
         assert!(size <= largest, "{filter}.wasm has {size} bytes, more than {largest}");
     }
 }

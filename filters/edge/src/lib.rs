@@ -1,6 +1,6 @@
 //! Code that several bundled filters share: this node's pool and its members ([`pool`]), endpoints grouped by node
-//! ([`addresses`]), the address at which pods reach the daemon instead of the API server ([`gateway`]), the ConfigMap with
-//! kube-proxy's configuration ([`kube_proxy`]), and edits of it ([`yaml`]).
+//! ([`addresses`]), the address at which pods reach the daemon instead of the API server ([`gateway`]), and the ConfigMap with
+//! kube-proxy's configuration ([`kube_proxy`]).
 
 pub mod addresses;
 pub mod gateway;
@@ -8,6 +8,5 @@ mod heap_sort;
 pub mod kube_proxy;
 mod names;
 pub mod pool;
-pub mod yaml;
 
 pub use heap_sort::heap_sort;

@@ -15,7 +15,6 @@
 
 use serde::Deserialize;
 use weir_edge::kube_proxy::KubeProxyConfig;
-use weir_edge::yaml;
 use weir_filter::{Error, Filter, Object, Plan, Verdict};
 
 /// The settings, see the crate's documentation.
@@ -58,7 +57,7 @@ fn in_cluster(config: &str) -> Option<String> {
     if !config.contains("kubeconfig") {
         return None;
     }
-    match yaml::without(config, "kubeconfig") {
+    match weir_yaml::without(config, "kubeconfig") {
         Ok(edited) => edited,
         // kube-proxy rejects this text too. The filter still edits the lines that are unambiguous.
         Err(_) => config.lines().any(names_kubeconfig).then(|| commented(config)),

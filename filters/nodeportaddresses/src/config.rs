@@ -1,7 +1,5 @@
 //! Writes `nodePortAddresses` into kube-proxy's configuration.
 
-use weir_edge::yaml;
-
 /// Sets `nodePortAddresses` to these addresses, in any YAML form of the old value, or adds the key. The error gives the reason why
 /// the text cannot be edited.
 pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<String, String> {
@@ -11,7 +9,7 @@ pub(crate) fn with_addresses(config: &str, addresses: &[String]) -> Result<Strin
         value = value + separator + address + "\"";
     }
     value.push(']');
-    yaml::set(config, "nodePortAddresses", &value)
+    weir_yaml::set(config, "nodePortAddresses", &value)
 }
 
 #[cfg(test)]
