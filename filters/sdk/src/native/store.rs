@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use weir_document::{Document, Error, TypeMeta, path};
+use weir_document::{Document, Error, TypeMeta};
 use weir_kube::{GroupResource, LabelSelector};
 
 use super::Environment;
