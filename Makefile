@@ -211,6 +211,7 @@ lint: guest-target
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	cargo clippy --release --locked $(HOST) --features weir/otlp --lib -- -D warnings
 	cargo clippy --profile module --locked --target $(GUEST) $(FILTERS:%=-p weir-filter-%) -p weir-guest -- -D warnings
+	cargo clippy --locked --manifest-path tests/document-bench/Cargo.toml --target-dir $(TARGET)/document-bench -- -D warnings
 
 docs: ## every link in the documentation, private items too
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --locked --workspace --no-deps --document-private-items
@@ -224,7 +225,9 @@ DENY := $(TARGET)/tools/bin/cargo-deny
 deny: ## licences, duplicate versions, sources and known vulnerabilities of all dependencies
 	@[ -x $(DENY) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-deny@0.20.2 \
 	    || sh tests/skip.sh deny "cargo-deny cannot be installed"
-	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources && $(DENY) --manifest-path tests/schedules/Cargo.toml --config deny.toml check -A license-not-encountered -A unmatched-skip -A unmatched-skip-root bans licenses sources; fi
+	@# What only measures may have one crate twice.
+	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources || exit; \
+	for part in "schedules bans" document-bench; do set -- $$part; $(DENY) --manifest-path tests/$$1/Cargo.toml --config deny.toml check -A license-not-encountered -A unmatched-skip -A unmatched-skip-root $$2 licenses sources || exit; done; fi
 	@if [ ! -x $(DENY) ]; then :; elif timeout 60 $(DENY) fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
 	else sh tests/skip.sh advisories "the database of RustSec cannot be had"; fi
 

@@ -40,8 +40,7 @@ pub fn set(text: &str, key: &str, value: &str) -> Result<String, String> {
         (_, Some(entry), None) => scan.replaced(entry, value),
         (Root::Mapping { start, flow: true }, None, _) => Ok(scan.added_to_flow(*start, value)),
         (Root::Mapping { start, flow: false }, None, _) => Ok(scan.added(scan.line_start(*start)..*start, end, value)),
-        // Comments, possibly with the marker of the document.
-        (Root::Empty, None, _) if text.lines().filter(|line| !is_idle(line)).all(|line| line.trim_end() == "---") => {
+        (Root::Empty, None, _) if text.lines().all(|line| is_idle(line) || begins_document(line)) => {
             Ok(scan.added(0..0, text.len(), value))
         }
         (Root::Empty, None, _) => Err("nothing instead of a mapping".to_owned()),
@@ -162,7 +161,7 @@ impl Scan<'_> {
         let (before, after) = (part(self.text, 0..end), part(self.text, end..self.text.len()));
         let line_end =
             if before.split_inclusive('\n').next().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
-        let indentation = part(self.text, indentation);
+        let indentation = part(self.text, indentation).trim_start_matches('\u{feff}');
         let break_before = if before.is_empty() || before.ends_with('\n') { "" } else { line_end };
         [before, break_before, indentation, self.key, ": ", value, line_end, after].concat()
     }
@@ -215,6 +214,12 @@ impl Scan<'_> {
 /// What must be between a value and the rest of its line: the parser accepts a comment directly after a colon, but not after a value.
 fn gap(rest: &str) -> &'static str {
     if rest.starts_with('#') { " " } else { "" }
+}
+
+/// Whether a line is a directive, or the marker with which a document begins, and nothing of a node.
+fn begins_document(line: &str) -> bool {
+    let rest = line.strip_prefix("---");
+    line.starts_with('%') || rest.is_some_and(|rest| is_idle(rest) && !rest.starts_with('#'))
 }
 
 fn part(text: &str, range: Range<usize>) -> &str {

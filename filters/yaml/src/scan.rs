@@ -104,6 +104,11 @@ impl<'a> Scan<'a> {
             }
             Event::MappingEnd | Event::SequenceEnd => self.end(span),
             Event::Scalar(value, style, anchor, tag) => {
+                let content = span;
+                let span = &match style {
+                    ScalarStyle::Literal | ScalarStyle::Folded => block_scalar(self.text, content),
+                    _ => content.clone(),
+                };
                 let null = *style == ScalarStyle::Plain && matches!(&**value, "" | "~" | "null" | "Null" | "NULL");
                 let has_properties = *anchor != 0 || tag.is_some();
                 if self.open.is_empty() && (!span.is_empty() || has_properties) {
@@ -119,7 +124,7 @@ impl<'a> Scan<'a> {
                     span,
                 );
                 if let Some(entry) = self.inside.and_then(|inside| self.entries.get_mut(inside)) {
-                    entry.scalars.push(span.clone());
+                    entry.scalars.push(content.clone());
                 }
                 self.leave(span);
             }
@@ -197,6 +202,28 @@ impl Entry {
         let next = self.scalars.partition_point(|scalar| scalar.end <= at);
         self.scalars.get(next).is_some_and(|scalar| scalar.start < at)
     }
+}
+
+/// A block scalar from its indicator to the end of its last line. What the parser says begins with the first word of the text, and ends
+/// where the next node begins.
+fn block_scalar(text: &str, content: &Range<usize>) -> Range<usize> {
+    let mut at = content.start;
+    let header = part(text, 0..at).split_inclusive('\n').rev().find(|line| {
+        at -= line.len();
+        !is_idle(line)
+    });
+    let indicator = header.and_then(|line| {
+        let signs = line.match_indices(['|', '>']).map(|(position, _)| position + 1);
+        signs
+            .map(|end| {
+                (end, part(line, end..line.len()).trim_start_matches(|c: char| c.is_ascii_digit() || "+-".contains(c)))
+            })
+            .find(|(_, rest)| is_idle(rest) && !rest.starts_with('#'))
+    });
+    let Some((after, rest)) = indicator else { return content.clone() };
+    let written = part(text, content.clone()).trim_end().len();
+    let end = if written > 0 { content.start + written } else { at + header.map_or(0, str::len) - rest.len() };
+    at + after - 1..end
 }
 
 /// Whether the line is blank or only a comment.

@@ -57,10 +57,10 @@ pub enum Error {
         field: Path,
     },
     /// The document is read-only, as looked-up objects are.
-    #[error("a looked-up object cannot be edited")]
+    #[error("the object is read-only and cannot be edited")]
     ReadOnly,
     /// The selection is of another number of rows.
-    #[error("the path has {rows} rows, and the selection is of {selected}")]
+    #[error("the path has {rows} rows, and the selection {selected} (of a bitmap, eight for each byte)")]
     Rows {
         /// The number of rows of the path in this object.
         rows: usize,

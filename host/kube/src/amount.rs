@@ -8,7 +8,8 @@ use std::time::Duration;
 /// The digits after a point that count, as many as fit: Go ignores further ones, too.
 const MAX_FRACTION: usize = 18;
 
-/// Parses a Kubernetes quantity to whole bytes, rounded up as in Kubernetes.
+/// Parses a Kubernetes quantity of memory to whole bytes, rounded up as in Kubernetes: a decimal number, and none of its suffixes or one
+/// of `k`, `M`, `G`, `Ki`, `Mi` and `Gi`. Smaller and larger ones, and exponents, are not accepted.
 #[must_use]
 pub fn quantity(text: &str) -> Option<u64> {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -51,7 +52,9 @@ pub fn duration(text: &str) -> Option<Duration> {
         nanoseconds = nanoseconds.checked_add(scaled(number, unit)?)?;
         rest = tail;
     }
-    (!text.is_empty()).then_some(nanoseconds).and_then(|n| u64::try_from(n).ok()).map(Duration::from_nanos)
+    // Go's longest duration has 292 years.
+    let nanoseconds = i64::try_from(nanoseconds).ok().filter(|_| !text.is_empty())?;
+    Some(Duration::from_nanos(nanoseconds.unsigned_abs()))
 }
 
 /// Returns `number` times `unit`, rounded up. A number consists of digits and at most one point.
@@ -131,6 +134,8 @@ mod tests {
             ("ä", None),
             ("99999999999999999999h", None),
             ("9999999999h", None),
+            ("9223372036.854775807s", ns(9_223_372_036_854_775_807)),
+            ("9223372036.854775808s", None),
         ] {
             assert_eq!(duration(text), expected, "{text:?}");
         }

@@ -29,6 +29,20 @@ mod tests {
 
     #[test]
     fn a_filter_edits_neither_the_identity_of_an_object_nor_beyond_the_limit() {
+        let protected: Vec<_> = FILTER_EDITS.protected.iter().map(Path::text).collect();
+        assert_eq!(
+            protected,
+            [
+                "apiVersion",
+                "kind",
+                "metadata.name",
+                "metadata.namespace",
+                "metadata.uid",
+                "metadata.resourceVersion",
+                "metadata.labels",
+                "metadata.ownerReferences"
+            ]
+        );
         let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"b":"c"}},"spec":{}}"#;
         let mut pod = Document::json(json.into()).with_rules(&FILTER_EDITS);
         let (text, large) = (Value::Text("x".to_owned()), Value::Text("x".repeat(MAX_EDITED)));

@@ -124,7 +124,7 @@ impl Chains {
     }
 
     /// Returns the chain for a component and a resource, for reads and for the responses to writes; none if no filter
-    /// matches. Waits so long for the first filter set if a filter may match. Cancel-safe.
+    /// matches. Waits for the first filter set, for at most `start_wait`, if a filter may match. Cancel-safe.
     pub(crate) async fn chain(
         &self,
         component: &str,

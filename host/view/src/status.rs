@@ -66,7 +66,7 @@ impl CacheStatus {
     #[must_use]
     pub fn fault(&self) -> Option<&ReflectorError> {
         let error = self.store.error.as_ref().filter(|_| !self.views.is_empty())?;
-        is_of_node(&self.reader, error).then_some(error)
+        is_of_node(&self.reader, self.collection.is_whole(), error).then_some(error)
     }
 
     /// The state of the store, as a label.
@@ -82,13 +82,16 @@ impl CacheStatus {
     }
 }
 
-/// Whether an error of a watch cache is a fault of the node: no client brings it about by what it asks for, its permissions or its
-/// share, and a resource that the API server does not serve has no objects.
-fn is_of_node(reader: &StoreReader, error: &ReflectorError) -> bool {
+/// Whether an error of a watch cache is a fault of the node: no client of it brings it about by what it asks for, its permissions or
+/// its share, and a resource that the API server does not serve has no objects. A private store has what its client chose, and any
+/// pod may choose an API that fails: only kubelet's count.
+fn is_of_node(reader: &StoreReader, is_whole: bool, error: &ReflectorError) -> bool {
     match error {
         ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. } => *reader == StoreReader::Daemon,
+        ReflectorError::Rejected { .. } | ReflectorError::TooLarge { .. } => *reader == StoreReader::Daemon && is_whole,
         ReflectorError::Unavailable { .. } | ReflectorError::InvalidResponse { .. } => {
-            matches!(reader, StoreReader::Daemon | StoreReader::Node | StoreReader::User(_))
+            let is_kubelets = matches!(reader, StoreReader::Private(reader) if **reader == StoreReader::Node);
+            is_kubelets || matches!(reader, StoreReader::Daemon | StoreReader::Node | StoreReader::User(_))
         }
         _ => false,
     }
@@ -146,22 +149,27 @@ mod tests {
         ];
         let asked = [
             ReflectorError::Rejected { resource: resource(), code: 400, message: message() },
-            ReflectorError::NoRoom { resource: resource() },
             ReflectorError::TooLarge { resource: resource(), limit: 1 },
-            ReflectorError::NotServed { resource: resource() },
         ];
+        let nobody =
+            [ReflectorError::NoRoom { resource: resource() }, ReflectorError::NotServed { resource: resource() }];
         let user = ImpersonatedUser { user: "jane".to_owned(), groups: Vec::new() };
         let client = StoreReader::Client("hash".into());
-        for (reader, of_refused, of_failed) in [
-            (StoreReader::Daemon, true, true),
-            (StoreReader::Node, false, true),
-            (StoreReader::User(Arc::new(user)), false, true),
-            (StoreReader::Private(Arc::new(client.clone())), false, false),
-            (client, false, false),
+        let private = |reader: StoreReader| StoreReader::Private(Arc::new(reader));
+        for (reader, is_whole, of_refused, of_failed, of_asked) in [
+            (StoreReader::Daemon, true, true, true, true),
+            (StoreReader::Daemon, false, true, true, false),
+            (StoreReader::Node, true, false, true, false),
+            (StoreReader::User(Arc::new(user)), true, false, true, false),
+            (private(StoreReader::Daemon), true, false, false, false),
+            (private(StoreReader::Node), true, false, true, false),
+            (private(client.clone()), true, false, false, false),
+            (client, true, false, false, false),
         ] {
-            let faults = |errors: &[ReflectorError]| errors.iter().all(|error| is_of_node(&reader, error));
-            assert_eq!((faults(&refused), faults(&failed)), (of_refused, of_failed), "{reader:?}");
-            assert!(!asked.iter().any(|error| is_of_node(&reader, error)), "{reader:?}");
+            let faults = |errors: &[ReflectorError]| errors.iter().all(|error| is_of_node(&reader, is_whole, error));
+            let found = (faults(&refused), faults(&failed), faults(&asked));
+            assert_eq!(found, (of_refused, of_failed, of_asked), "{reader:?} {is_whole}");
+            assert!(!nobody.iter().any(|error| is_of_node(&reader, is_whole, error)), "{reader:?}");
         }
     }
 }

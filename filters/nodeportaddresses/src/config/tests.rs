@@ -18,6 +18,16 @@ const FORMS: &[(&str, &str)] = &[
     ("nodePortAddresses: 10.0.0.0/8\n", "nodePortAddresses: @\n"),
     ("nodePortAddresses: \"a # b\" # c\n", "nodePortAddresses: @ # c\n"),
     ("nodePortAddresses:\n  null # c\nb: 1\n", "nodePortAddresses: @\n  # c\nb: 1\n"),
+    // block scalars, which end where their text does
+    ("nodePortAddresses:\n- >-\n  10.0.0.0/8\nmode: ipvs\nb: 1\n", "nodePortAddresses: @\nmode: ipvs\nb: 1\n"),
+    (
+        "nodePortAddresses:\n- | # a > b |\n\n  x # y\n\n# next\nb: 1\n",
+        "nodePortAddresses: @\n# a > b |\n\n\n# next\nb: 1\n",
+    ),
+    ("\u{feff}mode: x\n", "\u{feff}mode: x\nnodePortAddresses: @\n"),
+    // no node yet
+    ("--- # c\n", "--- # c\nnodePortAddresses: @\n"),
+    ("%YAML 1.2\n---\n", "%YAML 1.2\n---\nnodePortAddresses: @\n"),
     // flow style, in one line and in several
     ("nodePortAddresses: []\n", "nodePortAddresses: @\n"),
     ("nodePortAddresses: [ 'a', \"]\", b ]   # c\nb: [1]\n", "nodePortAddresses: @   # c\nb: [1]\n"),
@@ -151,6 +161,9 @@ fn a_random_text_is_edited_as_yaml_reads_it_or_refused() {
         "&x ",
         "*x",
         "~",
+        "|\n  t\n",
+        ">-\n  t\n",
+        "\u{feff}",
     ];
     let mut state = 7_u64;
     let mut random = |below: usize| {

@@ -71,7 +71,8 @@ impl<F: Filter> Runner<F> {
         Ok(())
     }
 
-    /// Filters one object and edits it in place, by the rules of the host for edits. If the filter fails, the object stays unedited.
+    /// Filters one object and edits it in place. If the filter fails, the object stays unedited. The rules of the host for edits of
+    /// filters are those of the document from then on.
     pub fn filter(&self, document: &mut Document) -> Result<Verdict, NativeError> {
         *document = document.clone().with_rules(&FILTER_EDITS);
         let before = document.checkpoint();

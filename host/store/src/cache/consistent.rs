@@ -55,7 +55,7 @@ pub(super) struct NewestVersion {
     stamps: std::sync::Mutex<Option<StampRead>>,
 }
 
-/// Answers all questions up to a number.
+/// What the API server has reported: a version that answers all questions up to a number.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReportedVersion {
     questions: u64,

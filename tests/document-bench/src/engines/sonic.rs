@@ -32,7 +32,7 @@ pub(super) fn lazy(list: &List, body: Vec<u8>, step: Step) -> Result<Found, Fail
         if step >= Step::Edit {
             let mut object = OwnedLazyValue::from(item);
             let field = object.pointer_mut(list.edit).ok_or("no field to edit")?;
-            *field = sonic_rs::to_lazyvalue(list.value)?.into();
+            *field = sonic_rs::to_lazyvalue(list.value)?;
             if step == Step::Encode {
                 if found.objects > 0 {
                     found.list.push(b',');
