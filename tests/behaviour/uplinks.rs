@@ -17,6 +17,7 @@ const SERVICES: &str = "/api/v1/services";
 const PORT: u16 = 10_268;
 const OBJECTS: u64 = 1000;
 const CHANGES: u64 = 1000;
+const BURST: u64 = 50;
 /// How much more than one Weir alone takes the three may take: two of them ask whether the API server lives.
 const MORE: f64 = 1.1;
 
@@ -103,12 +104,16 @@ impl Nodes {
             let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
             watches.push(client.watch(&format!("{SERVICES}?watch=true&resourceVersion={version}")).await);
         }
-        for step in 1..=CHANGES {
-            self.server.store().put(object(step % OBJECTS, step)).unwrap();
-        }
-        for watch in &mut watches {
-            for _ in 0..CHANGES {
-                watch.next_named().await;
+        // Each burst has arrived before the next one: where a watch is behind its server's history, a list takes its place, which is
+        // compressed.
+        for burst in 0..CHANGES / BURST {
+            for step in burst * BURST..(burst + 1) * BURST {
+                self.server.store().put(object(step % OBJECTS, step + 1)).unwrap();
+            }
+            for watch in &mut watches {
+                for _ in 0..BURST {
+                    watch.next_named().await;
+                }
             }
         }
         for weir in daemons {
@@ -118,10 +123,9 @@ impl Nodes {
     }
 }
 
-/// About four kilobytes that hardly compress. Of smaller ones the heads of packets would be a fifth, and how many changes a packet has
-/// depends on what else the machine does.
+/// About a kilobyte that hardly compresses.
 fn object(number: u64, step: u64) -> Value {
-    let noise = (0..256).map(|at| format!("{:016x}", super::kills::random(number << 32 | step << 8 | at)));
+    let noise = (0..64).map(|at| format!("{:016x}", super::kills::random(number << 32 | step << 8 | at)));
     let noise: String = noise.collect();
     let mut object = service(&format!("object-{number}"), "ClusterIP");
     object["metadata"]["annotations"] = json!({ "noise": noise });
