@@ -57,7 +57,7 @@ pub enum Error {
         field: Path,
     },
     /// The document is read-only, as looked-up objects are.
-    #[error("the object is read-only and cannot be edited")]
+    #[error("a read-only object, such as a looked-up one, cannot be edited")]
     ReadOnly,
     /// The selection is of another number of rows.
     #[error("the path has {rows} rows, and the selection {selected} (of a bitmap, eight for each byte)")]
