@@ -179,7 +179,8 @@ async fn a_daemon_follows_the_chart_from_the_manifests_through_an_upgrade_and_ba
     // The pod is replaced: the next daemon has the arguments of the new version, and the cache of its predecessor.
     weir.kill().await;
     let weir = deployed(&plane, files.path()).flag("--cache-dir", &directory).start_ready().await;
-    assert_eq!(filters(&weir).await, all);
+    // It may begin with what was kept before: its predecessor was killed as soon as the set was active.
+    has_filters(&weir, 0, &all).await;
 
     let from = weir.log_length();
     let _ = release(&["rollback", "weir", "1"]);
