@@ -222,12 +222,13 @@ docs-tables: ## rewrites the tables of flags, configuration keys and metrics in 
 
 # Built once, where crates.io can be reached; without it the check is skipped aloud.
 DENY := $(TARGET)/tools/bin/cargo-deny
+# A workspace of its own needs few of the exceptions. The bench may have one crate twice.
+deny_apart = $(DENY) --manifest-path tests/$(1)/Cargo.toml --config deny.toml check -A license-not-encountered -A unmatched-skip -A unmatched-skip-root
 deny: ## licences, duplicate versions, sources and known vulnerabilities of all dependencies
 	@[ -x $(DENY) ] || cargo install --locked --quiet --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --debug cargo-deny@0.20.2 \
 	    || sh tests/skip.sh deny "cargo-deny cannot be installed"
-	@# What only measures may have one crate twice.
-	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources || exit; \
-	for part in "schedules bans" document-bench; do set -- $$part; $(DENY) --manifest-path tests/$$1/Cargo.toml --config deny.toml check -A license-not-encountered -A unmatched-skip -A unmatched-skip-root $$2 licenses sources || exit; done; fi
+	@if [ -x $(DENY) ]; then $(DENY) check bans licenses sources && $(call deny_apart,schedules) bans licenses sources && \
+	    $(call deny_apart,document-bench) licenses sources; fi
 	@if [ ! -x $(DENY) ]; then :; elif timeout 60 $(DENY) fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
 	else sh tests/skip.sh advisories "the database of RustSec cannot be had"; fi
 

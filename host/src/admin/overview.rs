@@ -185,11 +185,13 @@ impl CacheRow {
             self.lag = Some(self.lag.unwrap_or_default().max(seconds(lag)));
         }
         // The reason of the worst state, or of a store of a better one if that has none.
-        if rank(cache.state()) > rank(self.state) {
+        let (known, next) = (self.error.take(), store.error.as_ref().map(ToString::to_string));
+        self.error = if rank(cache.state()) > rank(self.state) {
             self.state = cache.state();
-            self.error = store.error.as_ref().map(ToString::to_string).or_else(|| self.error.take());
-        }
-        self.error = self.error.take().or_else(|| store.error.as_ref().map(ToString::to_string));
+            next.or(known)
+        } else {
+            known.or(next)
+        };
         self.peer = self.peer.take().or_else(|| store.peer.as_deref().map(str::to_owned));
         for (_, view) in &cache.views {
             let view = view.status();
