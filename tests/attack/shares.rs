@@ -171,15 +171,19 @@ async fn selectors_name_stores_within_the_share_of_their_user() {
 }
 
 #[tokio::test]
-async fn user_agents_name_views_within_the_share_of_their_user() {
+async fn user_agents_name_no_views_and_their_watches_are_within_the_share_of_their_user() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, weir) = shipped(2000, &folder.path().join("cache"), false).await;
     let node = reads(&weir).await;
     let before = weir.resident();
     for n in 0..300 {
         let answer = tenant(&weir, &format!("tool-{n}")).get(SERVICES).await;
-        assert_eq!(answer.status, 200, "idle views give way: {}", answer.text());
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
+    let caches = weir.admin().json("/caches").await;
+    let stores = caches["stores"].as_array().unwrap();
+    let services = stores.iter().find(|store| store["path"] == "/api/v1/services").unwrap();
+    assert_eq!(services["views"].as_array().unwrap().len(), 1, "no filter applies to any: {services:#}");
     weir.settles_at(before + SHARE).await;
     let path = format!("{SERVICES}&watch=true");
     let (open, refusal) = refused(&weir, 1200, |n| (tenant(&weir, &format!("other-{n}")), path.clone())).await;

@@ -464,7 +464,7 @@ impl Daemon {
         server.store().advance();
         let newest = server.store().revision();
         for (path, view) in views {
-            let client = self.client(view["component"].as_str().unwrap());
+            let client = self.client(view["components"][0].as_str().unwrap());
             let answer = client.get(&format!("{path}?resourceVersion={newest}")).await;
             assert_eq!(answer.status, 200, "{path}");
         }

@@ -150,8 +150,8 @@ impl Access {
         let views = self.views.as_ref()?;
         let delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
         let owner = self.owner(caller);
-        let opener = Opener { owner: &owner, opens: true };
-        let Ok(Some(view)) = views.view(component, &permit, opener) else { return None };
+        let opener = Opener { component, owner: &owner, opens: true };
+        let Ok(Some(view)) = views.view(&permit, opener) else { return None };
         let mut reflector = view.reflector_state();
         let is_refused = |error: &weir_store::ReflectorError| error.needs_operator_action();
         let filled = reflector.wait_for(|state| {

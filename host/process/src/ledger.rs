@@ -255,6 +255,11 @@ impl Accounts {
 }
 
 impl Charge {
+    /// One more charge of its owner, of nothing so far: for what comes with what the owner has, unasked.
+    pub fn another(&self) -> Self {
+        Self { ledger: self.ledger.clone(), owner: self.owner.clone(), of: self.of, bytes: Mutex::new(0) }
+    }
+
     /// Whose it is.
     pub fn owner(&self) -> &Owner {
         &self.owner

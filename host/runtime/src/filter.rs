@@ -31,4 +31,4 @@ pub use outcome::{Failure, Filtered, Outcome, Outcomes, Slot};
 pub use serving::{Serving, ServingReceiver, ServingSender};
 pub use set::FilterSet;
 pub use set_aside::SetAsideObject;
-pub use version::{ChainVersion, tick};
+pub use version::{ChainPeriod, ChainVersion, tick};

@@ -11,9 +11,9 @@ mod testing;
 mod wasm;
 
 pub use filter::{
-    Chain, ChainVersion, ChangeSet, Decision, DependencySet, DocumentFilter, Failure, Filter, FilterExplanation,
-    FilterSet, Filtered, Lookups, Outcome, Outcomes, Serving, ServingReceiver, ServingSender, SetAsideObject, Slot,
-    Unwritable, Written, tick,
+    Chain, ChainPeriod, ChainVersion, ChangeSet, Decision, DependencySet, DocumentFilter, Failure, Filter,
+    FilterExplanation, FilterSet, Filtered, Lookups, Outcome, Outcomes, Serving, ServingReceiver, ServingSender,
+    SetAsideObject, Slot, Unwritable, Written, tick,
 };
 pub use metrics::{BreakerChange, FilterCounts, RuntimeMetrics};
 pub use module::{ChildError, Compiler, LoadError, Loader, LookupSource, Probe, compile_child, memory_limit};

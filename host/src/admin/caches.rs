@@ -87,7 +87,7 @@ fn store(cache: &CacheStatus) -> Value {
         "receivedBytes": store.received,
         "history": { "events": store.events, "bytes": store.event_bytes },
         "disk": cache.disk.as_ref().map(disk),
-        "views": cache.views.iter().map(|(component, view)| self::view(component, view)).collect::<Vec<_>>(),
+        "views": cache.views.iter().map(|view| self::view(view)).collect::<Vec<_>>(),
     })
 }
 
@@ -100,10 +100,10 @@ fn disk(status: &DiskStoreStatus) -> Value {
     })
 }
 
-fn view(component: &str, view: &View) -> Value {
+fn view(view: &View) -> Value {
     let status = view.status();
     json!({
-        "component": component,
+        "components": view.component_names(),
         "chainVersion": status.chain.map(|version| version.to_string()),
         "resourceVersion": status.version.to_string(),
         "stamp": status.stamp.map(|version| version.to_string()),

@@ -149,7 +149,7 @@ impl fmt::Display for NotReady {
 
 /// The objects of a watch cache that have no verdict.
 fn degraded(cache: &CacheStatus) -> Option<(String, usize)> {
-    let objects = cache.views.iter().map(|(_, view)| view.degraded_objects()).sum();
+    let objects = cache.views.iter().map(|view| view.degraded_objects()).sum();
     (objects > 0).then(|| (cache.collection.resource.to_string(), objects))
 }
 

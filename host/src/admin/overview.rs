@@ -193,7 +193,7 @@ impl CacheRow {
             known.or(next)
         };
         self.peer = self.peer.take().or_else(|| store.peer.as_deref().map(str::to_owned));
-        for (_, view) in &cache.views {
+        for view in &cache.views {
             let view = view.status();
             self.watches += view.watches;
             self.hidden += view.hidden;

@@ -140,21 +140,25 @@ impl Pool {
         let selector = RequestSelector::of(resource).ok_or(PeerError::NotShared)?;
         let media_type = negotiate(headers, resource, &parsed.query).media_type;
         let read = CachedRead::of(media_type, "", parsed, selector, false).ok_or(PeerError::NotShared)?;
-        let view =
+        let mut view =
             self.handlers.shared_views().and_then(|views| views.unfiltered(resource)).ok_or(PeerError::NotShared)?;
-        ready(&self.handlers, &view, true).await.ok_or(PeerError::Unavailable("it has not listed the resource yet"))?;
+        ready(&self.handlers, &mut view, true)
+            .await
+            .ok_or(PeerError::Unavailable("it has not listed the resource yet"))?;
         if !view.follows_api_server() || view.is_refused() || !self.handlers.upstream.is_reachable() {
             return Err(PeerError::Unavailable("it does not follow the API server itself"));
         }
         match resource.verb {
             Verb::Watch => {
-                let watch = watch::watch_within_history(&self.handlers, &request, read, view.clone());
+                let followed = view.view().clone();
+                let watch = watch::watch_within_history(&self.handlers, &request, read, view);
                 let response = watch.ok_or(StatusError::Expired("the peer's history begins later"))?;
-                Ok(response.map(|body| while_reachable(self.handlers.clone(), view, body)))
+                Ok(response.map(|body| while_reachable(self.handlers.clone(), followed, body)))
             }
             _ => {
-                fresh::is_not_older(read.start, &view).await?;
-                Ok(list::list(&self.handlers, &read, &view, &view.snapshot())?)
+                fresh::is_not_older(read.start, &mut view).await?;
+                let present = view.snapshot();
+                Ok(list::list(&self.handlers, &read, view.view(), &present)?)
             }
         }
     }

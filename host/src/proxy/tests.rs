@@ -179,7 +179,7 @@ impl ProxyFixture {
             assert_eq!(status, StatusCode::OK, "{listed}");
             let stores = views.status();
             let mut open = stores.iter().flat_map(|store| &store.views);
-            if open.all(|(_, view)| view.unanswered_change().is_none()) {
+            if open.all(|view| view.unanswered_change().is_none()) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

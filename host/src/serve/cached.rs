@@ -38,7 +38,7 @@ use crate::serve::body::{Meter, ResponseBody, guarded};
 use crate::serve::metrics::handler_of;
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_access::Caller;
-use weir_view::{Permit, RequestSelector, View, ViewSnapshot};
+use weir_view::{ComponentView, Permit, RequestSelector, View, ViewSnapshot};
 use weir_wire::headers;
 
 /// The warning on every answer that may be stale.
@@ -196,7 +196,7 @@ async fn read_view(
     handlers: &Arc<Handlers>,
     request: &Arc<CacheableRequest>,
     read: CachedRead,
-    view: Arc<View>,
+    mut view: ComponentView,
     online: bool,
 ) -> Option<Result<Response<ResponseBody>, StatusError>> {
     // Right after a start, the objects are on their way from disk.
@@ -210,35 +210,39 @@ async fn read_view(
     if !online && !is_synced {
         return None;
     }
-    ready(handlers, &view, online).await?;
+    ready(handlers, &mut view, online).await?;
     // Until the API server has answered anything since the start, the objects on disk are the latest known ones.
     if online && read.delegation.is_some() && handlers.upstream.has_answered() {
         confirmed(handlers, &view).await?;
     }
     if online && is_consistent(&read.resource, &read.options) {
-        fresh::is_as_new_as_now(&view).await?;
+        fresh::is_as_new_as_now(&mut view).await?;
     }
-    if online && let Err(error) = fresh::is_of_this_cluster(read.start, &view).await {
+    if online && let Err(error) = fresh::is_of_this_cluster(read.start, &mut view).await {
         return Some(Err(error));
     }
     // First, so that what a list gets at its version is in step. A watch begins before it, and gets the events.
     if read.resource.verb == Verb::List
-        && let Err(error) = fresh::is_not_older(read.start, &view).await
+        && let Err(error) = fresh::is_not_older(read.start, &mut view).await
     {
         return Some(Err(error));
     }
-    let shown = in_step(handlers, &read, &view).await;
+    let shown = in_step(handlers, &read, &mut view).await;
     let read = CachedRead { is_in_step: shown.is_some(), ..read };
     let warnings = view.warnings();
-    let present = || shown.unwrap_or_else(|| view.snapshot());
     let response = match read.resource.verb {
-        Verb::List => list::list(handlers, &read, &view, &present()),
         Verb::Watch => {
             // It may wait for the API server, and reads the view by itself.
-            drop(present);
+            drop(shown);
             Ok(watch::watch(handlers, request, read, view, online).await?)
         }
-        _ => get::get(&read, &present(), &view)?,
+        verb => {
+            let present = shown.unwrap_or_else(|| view.snapshot());
+            match verb {
+                Verb::List => list::list(handlers, &read, view.view(), &present),
+                _ => get::get(&read, &present, &view)?,
+            }
+        }
     };
     if !online {
         handlers.metrics.offline_response();
@@ -253,12 +257,11 @@ async fn read_view(
 
 /// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own response
 /// explains best, such as RBAC that does not let the daemon read the resource.
-pub(crate) async fn ready(handlers: &Handlers, view: &View, online: bool) -> Option<()> {
-    let mut filled = view.subscribe();
+pub(crate) async fn ready(handlers: &Handlers, view: &mut ComponentView, online: bool) -> Option<()> {
     let mut reflector = view.reflector_state();
     // Objects that the reader may not read any more do not change in the view.
     let refused = reflector.borrow().error.as_ref().is_some_and(|error| error.needs_operator_action());
-    if filled.borrow().is_some() {
+    if view.has_objects() {
         return (!online || !refused).then_some(());
     }
     let refused = reflector.wait_for(|state| {
@@ -266,7 +269,7 @@ pub(crate) async fn ready(handlers: &Handlers, view: &View, online: bool) -> Opt
         state.error.as_ref().is_some_and(is_final)
     });
     tokio::select! {
-        ready = filled.wait_for(|end| end.is_some()) => ready.ok().map(drop),
+        ready = view.filled() => ready,
         _ = refused => None,
         () = tokio::time::sleep(handlers.start_wait) => None,
     }
@@ -274,17 +277,11 @@ pub(crate) async fn ready(handlers: &Handlers, view: &View, online: bool) -> Opt
 
 /// Waits until a view shows what the chain makes that was in force when the request arrived, and returns these objects: the view may
 /// still take a chain of between. One that takes longer shows it in events, or in the next list.
-async fn in_step(handlers: &Handlers, read: &CachedRead, view: &View) -> Option<Arc<ViewSnapshot>> {
+async fn in_step(handlers: &Handlers, read: &CachedRead, view: &mut ComponentView) -> Option<Arc<ViewSnapshot>> {
     let chain = handlers.chains.active()?.chain(&read.component, &read.resource.resource, VerbClass::Read);
     let in_force = chain.map(|chain| chain.version());
-    let mut changes = view.subscribe();
-    let mut shown = None;
-    let reached = changes.wait_for(|_| {
-        shown = view.snapshot_in_step(in_force);
-        shown.is_some()
-    });
-    let _ = tokio::time::timeout(fresh::FRESH, reached).await;
-    shown
+    let shown = view.wait_for(|view| view.snapshot_in_step(in_force));
+    tokio::time::timeout(fresh::FRESH, shown).await.ok().flatten()
 }
 
 /// Waits until the API server has confirmed the objects of a view whose reflector was paused. `None`: it does not, or not soon,

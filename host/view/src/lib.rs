@@ -1,5 +1,6 @@
 //! Views: a store seen through one chain.
 //!
+//! Client components whose chains are the same, since the same time, share a view; it is forked when they part.
 //! A [`View`] keeps, per object, nothing but the chain's outcome. When an object changes upstream, the view filters that
 //! object. When the chain's version moves, because the filter set or a looked-up value changed, the view filters all
 //! objects again and compares the outcomes. Both yield [events](machine::Event), so that watchers get exactly the
@@ -10,20 +11,22 @@
 //! ResourceStore ─► View (store × chain) ─► events ─► cached list and watch responses (the daemon's proxy)
 //! ```
 //!
-//! Modules depend on each other in one direction: `registry` ─► `refresh`, `metrics` ─► `status` ─► `state` ─► `event`, `watchers` ─►
-//! `object` ─► `memo` ─► `machine`.
+//! Modules depend on each other in one direction: `registry` ─► `refresh`, `metrics`, `component_view` ─► `status` ─► `state` ─►
+//! `event`, `readers`, `watchers` ─► `object` ─► `memo` ─► `machine`.
 //! `scope` and `api_services` decide for `registry` which views there may be.
 //! `watch_memory` bounds the histories. [`ChainStamps`] has the stamps that all views and the streams from the API server share.
 
 mod api_services;
 mod cached_resources;
 mod chain_stamps;
+mod component_view;
 mod event;
 pub mod machine;
 mod memo;
 mod metrics;
 mod object;
 mod permit;
+mod readers;
 mod refresh;
 mod registry;
 mod request_selector;
@@ -37,6 +40,7 @@ mod watchers;
 pub use self::api_services::is_built_in;
 pub use self::cached_resources::CachedResources;
 pub use self::chain_stamps::ChainStamps;
+pub use self::component_view::ComponentView;
 pub use self::event::{EncodedAs, WatchSelector, converted, encode, frame, list_item};
 pub use self::metrics::CacheMetrics;
 pub use self::object::{ViewObject, ViewOutcome};

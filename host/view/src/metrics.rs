@@ -67,8 +67,8 @@ impl CacheMetrics {
             };
             add(&self.objects, cache.store.objects);
             add(&self.bytes, cache.store.bytes);
-            add(&self.watches, cache.views.iter().map(|(_, view)| view.open_watches()).sum());
-            add(&self.degraded, cache.views.iter().map(|(_, view)| view.degraded_objects()).sum());
+            add(&self.watches, cache.views.iter().map(|view| view.open_watches()).sum());
+            add(&self.degraded, cache.views.iter().map(|view| view.degraded_objects()).sum());
             let state = StateLabels { resource: label.resource.clone(), state: cache.state() };
             self.stores.get_or_create(&state).inc();
             let name = format!("{} {}", cache.reader, cache.collection);

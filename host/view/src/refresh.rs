@@ -10,8 +10,7 @@ use futures_util::future::BoxFuture;
 use rpds::RedBlackTreeMapSync;
 use tokio::time::Instant;
 use tracing::field;
-use weir_kube::VerbClass;
-use weir_runtime::{Chain, ChainVersion, Outcome, Serving, ServingReceiver};
+use weir_runtime::{Chain, ChainVersion, Outcome, ServingReceiver};
 use weir_store::StoreKey;
 use weir_store::cache::{Object, ObjectFormat, Snapshot, StoreEvent};
 
@@ -26,17 +25,17 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest wait before objects without a verdict are filtered again.
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
+/// Has all views show what the filters in force make for their components; `None`: the daemon stops.
+pub(super) type Follow = Box<dyn Fn() -> Option<()> + Send + Sync>;
+
 /// Keeps one view up to date while [`Refresh::run`] runs.
 pub(super) struct Refresh {
     view: Arc<View>,
-    /// The client component whose chain filters the view; `None` filters nothing.
-    component: Option<String>,
+    follow: Follow,
     serving: ServingReceiver,
     /// Those that all views and streams share.
     stamps: Arc<ChainStamps>,
     chain: Option<Chain>,
-    /// The position in the store's history.
-    position: u64,
     /// Objects without a verdict: failure policies decide on them, or their last good outcome stands in.
     degraded: BTreeSet<StoreKey>,
     retry: Duration,
@@ -60,19 +59,13 @@ enum Wake {
 }
 
 impl Refresh {
-    pub(super) fn new(
-        view: Arc<View>,
-        component: Option<String>,
-        serving: ServingReceiver,
-        stamps: Arc<ChainStamps>,
-    ) -> Self {
+    pub(super) fn new(view: Arc<View>, follow: Follow, serving: ServingReceiver, stamps: Arc<ChainStamps>) -> Self {
         Self {
             view,
-            component,
+            follow,
             serving,
             stamps,
             chain: None,
-            position: 0,
             degraded: BTreeSet::new(),
             retry: FIRST_RETRY,
             retry_at: Instant::now(),
@@ -83,11 +76,19 @@ impl Refresh {
     /// Runs until it is dropped, or the daemon stops.
     pub(super) async fn run(mut self) {
         let mut state = self.view.store.state();
-        if state.wait_for(|state| state.synced).await.is_err() || self.live_chain().await.is_none() {
+        if state.wait_for(|state| state.synced).await.is_err() {
             return;
         }
         let mut changes = self.view.store.subscribe();
-        self.rebuild().await;
+        // A fork has its objects, and takes its filters as any view does.
+        let has_objects = self.view.subscribe().borrow().is_some();
+        let started = match has_objects {
+            true => self.change_chain().await,
+            false => self.rebuild_with_chain().await,
+        };
+        if started.is_none() {
+            return;
+        }
         loop {
             match self.wake(&mut changes).await {
                 Wake::Store => {
@@ -149,26 +150,27 @@ impl Refresh {
         }
     }
 
-    /// Waits for a filter set, and takes the chain of it. `None`: the daemon stops.
-    async fn live_chain(&mut self) -> Option<()> {
-        loop {
-            if let Serving::Live(set) = &*self.serving.borrow_and_update() {
-                let resource = &self.view.collection.resource;
-                self.chain =
-                    self.component.as_ref().and_then(|component| set.chain(component, resource, VerbClass::Read));
-                return Some(());
-            }
-            self.serving.changed().await.ok()?;
-        }
+    /// Begins to show what the filters in force make of the objects. `None`: the daemon stops.
+    async fn rebuild_with_chain(&mut self) -> Option<()> {
+        self.next_chain()?;
+        self.rebuild().await;
+        Some(())
+    }
+
+    /// Has all views follow the filter set in force, and returns the chain of before. `None`: the daemon stops.
+    fn next_chain(&mut self) -> Option<Option<Chain>> {
+        self.serving.mark_unchanged();
+        (self.follow)()?;
+        Some(std::mem::replace(&mut self.chain, self.view.shows().chain))
     }
 
     /// Takes the chain of the filter set that is live now. `None`: the daemon stops.
     async fn change_chain(&mut self) -> Option<()> {
-        let before = self.chain.take();
-        self.live_chain().await?;
+        let before = self.next_chain()?;
+        let taken = self.view.snapshot().chain;
         let same = match (&before, &self.chain) {
-            (None, None) => true,
-            (Some(before), Some(now)) => before.same_filters(now) && Some(now.version()) == self.view.snapshot().chain,
+            (None, None) => taken.is_none(),
+            (Some(before), Some(now)) => before.same_filters(now) && Some(now.version()) == taken,
             _ => false,
         };
         if !same {
@@ -180,13 +182,12 @@ impl Refresh {
     /// Filters all objects of the store, and publishes them without events: nobody has got any of them yet.
     async fn rebuild(&mut self) {
         let (source, position) = self.view.store.snapshot_and_position();
-        self.position = position;
         let chain = self.chain_version();
         self.degraded.clear();
         let objects = self.filter_all(&source, None).await;
         let next = ViewSnapshot { version: source.version, format: source.format.clone(), objects, chain };
         let stamp = self.stamp_of_reset(chain, source.version);
-        self.view.reset(next, stamp);
+        self.view.reset(next, position, stamp);
         self.report_degraded();
     }
 
@@ -195,7 +196,7 @@ impl Refresh {
         let resource = &self.view.collection.resource;
         let is_first = self.view.subscribe().borrow().is_none();
         if is_first {
-            return match (self.has_filtered(), self.degraded.is_empty()) {
+            return match (self.view.shows().period.has_filtered(), self.degraded.is_empty()) {
                 (false, _) => Some(0),
                 (true, true) => self.stamps.of_view(chain?, resource),
                 // Clients may hold a verdict on what this view has none of.
@@ -210,14 +211,6 @@ impl Refresh {
             self.stamps.degrade(chain, resource, shown);
         }
         None
-    }
-
-    /// Whether clients may hold what filters have made.
-    fn has_filtered(&self) -> bool {
-        match (&*self.serving.borrow(), &self.component) {
-            (Serving::Live(set), Some(component)) => set.has_filtered(component, &self.view.collection.resource),
-            _ => false,
-        }
     }
 
     /// The outcomes of all objects of the store. What a view has of the same objects is not filtered again, and stands in for a
@@ -244,7 +237,8 @@ impl Refresh {
     /// Applies the store's events since the last position. `None`: the daemon stops.
     async fn follow(&mut self) -> Option<()> {
         loop {
-            let events = self.view.store.events_from(self.position, BATCH);
+            let position = self.view.position();
+            let events = self.view.store.events_from(position, BATCH);
             self.take_changes().await?;
             let Ok(events) = events else {
                 self.compare().await;
@@ -253,8 +247,7 @@ impl Refresh {
             if events.is_empty() {
                 return Some(());
             }
-            self.position += events.len() as u64;
-            self.apply(&events).await;
+            self.apply(&events, position + events.len() as u64).await;
         }
     }
 
@@ -269,7 +262,7 @@ impl Refresh {
         Some(())
     }
 
-    async fn apply(&mut self, events: &[Arc<StoreEvent>]) {
+    async fn apply(&mut self, events: &[Arc<StoreEvent>], position: u64) {
         let changed: Vec<_> = events.iter().filter_map(|event| event.new.clone()).collect();
         // The store may have been listed in another encoding since, with another history: these are of the former one.
         let format = self.view.snapshot().format.clone();
@@ -295,7 +288,7 @@ impl Refresh {
             latest.insert(key.clone(), new.clone());
             published.push(Changed { version, key: Some(key.clone()), new, is_list, memo });
         }
-        self.view.apply(published);
+        self.view.apply(published, position);
         self.report_degraded();
     }
 
@@ -329,11 +322,10 @@ impl Refresh {
             // The cluster was restored from a backup, or a peer has forged objects. The state of clients is unknown.
             return self.rebuild().await;
         }
-        self.position = position;
         self.degraded.retain(|key| source.objects.contains_key(key));
         let objects = self.filter_all(&source, Some(&view)).await;
         self.take_before();
-        self.view.jump(source.version, objects);
+        self.view.jump(source.version, objects, position);
         self.report_degraded();
     }
 
@@ -369,8 +361,8 @@ impl Refresh {
         if !retry {
             self.view.take(chain, outcomes);
             tracing::debug!(
-                collection = %self.view.collection, component = self.component.as_deref().unwrap_or("peers"), objects = objects.len(),
-                changed, duration = ?started.elapsed(), "view filtered again"
+                collection = %self.view.collection, components = ?self.view.component_names(), objects = objects.len(), changed,
+                 duration = ?started.elapsed(), "view filtered again"
             );
         } else {
             if !outcomes.is_empty() {
@@ -430,14 +422,14 @@ impl Refresh {
         }
         let (before, now) = (self.view.degraded_objects(), self.degraded.len());
         self.view.set_degraded(now);
-        let (collection, component) = (&self.view.collection, self.component.as_deref());
+        let (collection, components) = (&self.view.collection, || field::debug(self.view.component_names()));
         if now > 0 && before == 0 {
             tracing::warn!(
-                %collection, component, objects = now,
+                %collection, components = components(), objects = now,
                 "objects of a view have no verdict: failure policies decide, or the last good outcome stands in, until they are filtered again"
             );
         } else if now == 0 && before > 0 {
-            tracing::info!(%collection, component, "all objects of the view have verdicts again");
+            tracing::info!(%collection, components = components(), "all objects of the view have verdicts again");
         }
     }
 

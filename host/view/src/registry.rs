@@ -1,5 +1,6 @@
 //! All views of the daemon: opened by the first client, closed when unused for a while.
 
+mod following;
 mod open_views;
 
 use std::collections::{BTreeSet, HashSet};
@@ -22,11 +23,13 @@ pub use self::open_views::Opener;
 use self::open_views::{OpenView, OpenViews, SharedViews, ViewKey};
 use super::api_services::ApiServices;
 use super::chain_stamps::ChainStamps;
+use super::component_view::ComponentView;
 use super::metrics::CacheMetrics;
 use super::permit::Permit;
+use super::readers::Component;
 use super::refresh::Refresh;
 use super::scope::{self, ScopePolicy};
-use super::state::View;
+use super::state::{Shows, View};
 use super::status::CacheStatus;
 use super::watch_memory::{FLOOR, WatchMemory};
 use crate::cached_resources::CachedResources;
@@ -60,6 +63,7 @@ pub struct ViewsConfig {
 
 /// All views.
 pub struct Views {
+    this: Weak<Self>,
     /// The resources that are cached whatever the filters are.
     named: HashSet<GroupResource>,
     /// Whether a resource that a filter matches is cached, too.
@@ -90,7 +94,8 @@ impl Views {
     #[must_use]
     pub fn new(config: ViewsConfig, serving: ServingReceiver, tasks: Tasks) -> Arc<Self> {
         let ViewsConfig { resources, secrets_for, stores, client, metrics, watch_memory, ledger } = config;
-        let views = Arc::new(Self {
+        let views = Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             named: resources.named().into_iter().collect(),
             matched: resources == CachedResources::Default,
             secrets_for,
@@ -201,19 +206,16 @@ impl Views {
     ///
     /// # Errors
     /// The view would exceed the share of the owner.
-    pub fn view(
-        self: &Arc<Self>,
-        component: &str,
-        permit: &Permit,
-        opener: Opener<'_>,
-    ) -> Result<Option<Arc<View>>, OverShare> {
-        let component = Some(component.to_ascii_lowercase());
+    pub fn view(&self, permit: &Permit, opener: Opener<'_>) -> Result<Option<ComponentView>, OverShare> {
+        let component = named(opener.component);
         let (reader, request) = (permit.reader(), permit.resource());
         let Some(collection) = permit.collection().cloned() else {
-            let name = request.name.as_ref().filter(|_| request.verb == Verb::Get);
-            return Ok(name.and_then(|name| self.find(component.as_deref(), reader, request, name)));
+            let Some(name) = request.name.as_ref().filter(|_| request.verb == Verb::Get) else { return Ok(None) };
+            let open = self.open();
+            let found = open.holding(&component, reader, request, name);
+            return Ok(found.map(|view| ComponentView::new(view, &component)));
         };
-        self.open_view(&ViewKey { reader: reader.clone(), collection, component }, opener)
+        self.open_view(reader, collection, &component, opener)
     }
 
     /// Whether an open view serves gets of an object while no API server can be reached.
@@ -221,7 +223,7 @@ impl Views {
         let Some(name) = &request.name else { return false };
         match ScopePolicy::of(&request.resource) {
             ScopePolicy::Requested => {
-                let found = self.find(Some(&component.to_ascii_lowercase()), reader, request, name);
+                let found = self.open().holding(&named(component), reader, request, name);
                 // One that waits for its first list has nothing to serve, and one without a delegated credential misses what
                 // has changed since.
                 found.is_some_and(|view| view.is_current())
@@ -256,7 +258,7 @@ impl Views {
         reader: &StoreReader,
         request: &ResourceRequest,
     ) -> Option<(Arc<View>, Shown)> {
-        let component = component.to_ascii_lowercase();
+        let component = named(component);
         let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
         let open = self.open();
         let holds = |(of, found): &(&ViewKey, &OpenView)| {
@@ -264,7 +266,8 @@ impl Views {
                 && of.collection.resource == request.resource
                 && found.view.snapshot().objects.contains_key(&key)
         };
-        let mut own = open.views.iter().filter(|(of, _)| of.component.as_deref() == Some(&component));
+        let period = open.period(&component, &request.resource);
+        let mut own = open.views.iter().filter(|(of, _)| Some(&of.period) == period.as_ref());
         if let Some((_, found)) = own.find(holds) {
             return Some((found.view.clone(), Shown::ToThisComponent));
         }
@@ -272,46 +275,51 @@ impl Views {
     }
 
     /// Returns the unfiltered view of all objects of a resource, and opens it if it is not. `None`: the resource is not cached.
-    pub fn unfiltered(self: &Arc<Self>, request: &ResourceRequest) -> Option<Arc<View>> {
+    pub fn unfiltered(&self, request: &ResourceRequest) -> Option<ComponentView> {
         let cached = self.named.contains(&request.resource) && ScopePolicy::of(&request.resource) == ScopePolicy::Whole;
         let collection = cached.then(|| Collection::whole(request))?;
         // All peers share it.
-        let opener = Opener { owner: &Owner::Daemon, opens: true };
-        self.open_view(&ViewKey { reader: StoreReader::Daemon, collection, component: None }, opener).ok().flatten()
+        let opener = Opener { component: "peers", owner: &Owner::Daemon, opens: true };
+        self.open_view(&StoreReader::Daemon, collection, &None, opener).ok().flatten()
     }
 
-    /// Finds an open view that has an object, or that knows that it does not exist.
-    fn find(
+    fn open_view(
         &self,
-        component: Option<&str>,
         reader: &StoreReader,
-        request: &ResourceRequest,
-        name: &str,
-    ) -> Option<Arc<View>> {
-        let open = self.open();
-        let namespace = request.namespace.as_deref();
-        let same = |key: &ViewKey| {
-            key.component.as_deref() == component
-                && key.reader == *reader
-                && key.collection.resource == request.resource
+        collection: Collection,
+        component: &Component,
+        opener: Opener<'_>,
+    ) -> Result<Option<ComponentView>, OverShare> {
+        let key = |open: &mut OpenViews| {
+            self.follow(open);
+            let period = open.period(component, &collection.resource)?;
+            Some(ViewKey { reader: reader.clone(), collection, period, copy: 0 })
         };
-        let views: Vec<_> = open.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view).collect();
-        let key = StoreKey::new(namespace.unwrap_or_default(), name);
-        let has = views.iter().find(|view| view.snapshot().objects.contains_key(&key));
-        has.or_else(|| views.iter().find(|view| view.covers(namespace, name))).map(|view| (*view).clone())
-    }
-
-    fn open_view(self: &Arc<Self>, key: &ViewKey, opener: Opener<'_>) -> Result<Option<Arc<View>>, OverShare> {
-        self.open.find_or_open(&self.ledger, key, opener, || {
+        let found = self.open.find_or_open(&self.ledger, opener, key, |open, key| {
             let store = self.stores.open(&key.reader, &key.collection)?;
             let counters = self.metrics.counters(&key.collection.resource);
-            let view = Arc::new(View::new(store, counters, self.watch_memory.clone()));
+            let chain = open.chain(component, &key.collection.resource);
+            let shows = Shows { period: key.period.clone(), chain };
+            let view = Arc::new(View::new(store, component, shows, counters, self.watch_memory.clone()));
+            self.refresh(&view);
             let stop = view.closed().clone();
-            let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
-            let refresh = Refresh::new(view.clone(), key.component.clone(), serving, stamps);
-            self.spawn(stop.clone(), refresh.run());
             Some((view, stop))
-        })
+        })?;
+        Ok(found.map(|(view, open)| {
+            let view = ComponentView::new(view, component);
+            drop(open);
+            view
+        }))
+    }
+
+    /// Keeps a view up to date until it is closed.
+    fn refresh(&self, view: &Arc<View>) {
+        let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
+        let views = self.this.clone();
+        // To ask for the open views is enough.
+        let follow = Box::new(move || views.upgrade().map(|views| drop(views.open())));
+        let refresh = Refresh::new(view.clone(), follow, serving, stamps);
+        self.spawn(view.closed().clone(), refresh.run());
     }
 
     fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
@@ -335,7 +343,13 @@ impl Views {
 
     /// The client components that have views.
     pub fn components(&self) -> BTreeSet<String> {
-        self.open().views.keys().filter_map(|key| key.component.clone()).collect()
+        let open = self.open();
+        open.views
+            .values()
+            .flat_map(|found| found.view.components())
+            .flatten()
+            .map(|name| name.as_ref().to_owned())
+            .collect()
     }
 
     /// All stores with their views, in a stable order.
@@ -345,8 +359,8 @@ impl Views {
         let views = |store: &StoreHandle| {
             let same = |key: &ViewKey| key.reader == *store.reader() && key.collection == *store.collection();
             let found = open.views.iter().filter(|(key, _)| same(key));
-            let mut views: Vec<_> = found.map(|(key, found)| (key.label().to_owned(), found.view.clone())).collect();
-            views.sort_by(|one, two| one.0.cmp(&two.0));
+            let mut views: Vec<_> = found.map(|(_, found)| found.view.clone()).collect();
+            views.sort_by_cached_key(|view| view.component_names());
             views
         };
         stores.iter().map(|store| CacheStatus::of(store, views(store))).collect()
@@ -356,10 +370,8 @@ impl Views {
     /// failure policies decided on some of it.
     pub fn end_stream(&self, component: &str, resource: &GroupResource, version: u64, shown_by: Option<ChainVersion>) {
         let open = self.open();
-        let is_of = |key: &ViewKey| {
-            key.collection.resource == *resource
-                && key.component.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(component))
-        };
+        let period = open.period(&named(component), resource);
+        let is_of = |key: &ViewKey| key.collection.resource == *resource && Some(&key.period) == period.as_ref();
         open.views.iter().filter(|(key, _)| is_of(key)).for_each(|(_, found)| found.view.end_stream(version, shown_by));
     }
 
@@ -383,9 +395,23 @@ impl Views {
         }
     }
 
+    /// The open views, which show what the filter set in force makes, or begin to.
     fn open(&self) -> MutexGuard<'_, OpenViews> {
-        self.open.lock()
+        let mut open = self.open.lock();
+        self.follow(&mut open);
+        open
     }
+
+    fn follow(&self, open: &mut OpenViews) {
+        let set = self.serving.borrow().live().cloned();
+        let forks = set.map(|set| open.follow(set)).unwrap_or_default();
+        forks.iter().for_each(|view| self.refresh(view));
+    }
+}
+
+/// A client component as views name it.
+fn named(component: &str) -> Component {
+    Some(component.to_ascii_lowercase().into())
 }
 
 /// Closes the connections of clients that do not read their watches, and divides the memory of watches.

@@ -1,25 +1,24 @@
 //! The state of a view, behind a lock, with a snapshot of its objects for readers of lists.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::machine::{Begin, CatchUpError, Changed, Frame, Stamps, ViewCore, ViewWatch};
+use crate::machine::{Changed, Stamps, ViewCore};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::HeaderValue;
 use rpds::RedBlackTreeMapSync;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use weir_runtime::ChainVersion;
-use weir_store::cache::{Collection, HistoryGap, ObjectFormat};
+use weir_runtime::{Chain, ChainPeriod, ChainVersion};
+use weir_store::cache::{Collection, ObjectFormat};
 use weir_store::{StoreHandle, StoreKey, StoreReader};
 
-use super::event::WatchSelector;
 use super::memo::{EventMemo, FrameBytes};
 use super::object::ViewObject;
+use super::readers::{Component, Readers};
 use super::request_selector::RequestSelector;
 use super::watch_counters::WatchCounters;
 use super::watch_memory::WatchMemory;
@@ -61,7 +60,7 @@ pub struct ViewSnapshot {
 
 impl ViewSnapshot {
     /// Whether the outcomes are what this chain version makes, or a later one. Without a chain there are none.
-    fn is_in_step(&self, in_force: Option<ChainVersion>) -> bool {
+    pub(super) fn is_in_step(&self, in_force: Option<ChainVersion>) -> bool {
         match (in_force, self.chain) {
             (Some(in_force), Some(taken)) => taken >= in_force,
             (in_force, taken) => in_force == taken,
@@ -69,9 +68,22 @@ impl ViewSnapshot {
     }
 }
 
+/// The filters that a view is to show.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shows {
+    pub(super) period: ChainPeriod,
+    /// `None` filters nothing.
+    pub(super) chain: Option<Chain>,
+}
+
 /// What changes of a view.
-struct ViewState {
-    core: ViewCore<ViewObject>,
+pub(super) struct ViewState {
+    pub(super) core: ViewCore<ViewObject>,
+    pub(super) readers: Readers<View>,
+    /// What the view's task takes next, if it has not yet.
+    shows: Shows,
+    /// The position in the store's history up to which the view has its events.
+    position: u64,
     stamps: Stamps,
     /// The highest version that a stream from the API server gave to clients with the outcomes of another chain.
     ended_at: u64,
@@ -81,21 +93,35 @@ struct ViewState {
 
 impl ViewState {
     /// The version up to which clients may hold something else than the view has shown.
-    fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.stamps.of(self.core.taken()).max(self.ended_at)
     }
 }
 
 impl View {
-    /// Creates a view that waits for its first objects.
-    pub(super) fn new(store: StoreHandle, counters: WatchCounters, memory: WatchMemory) -> Self {
+    /// Creates a view that waits for its first objects, and that this component is to read.
+    pub(super) fn new(
+        store: StoreHandle,
+        component: &Component,
+        shows: Shows,
+        counters: WatchCounters,
+        memory: WatchMemory,
+    ) -> Self {
         let snapshot = ViewSnapshot {
             version: 0,
             format: store.snapshot().format.clone(),
             objects: RedBlackTreeMapSync::new_sync(),
             chain: None,
         };
-        let state = ViewState { core: ViewCore::new(MAX_EVENTS), stamps: Stamps::default(), ended_at: 0, counted: 0 };
+        let state = ViewState {
+            core: ViewCore::new(MAX_EVENTS),
+            readers: Readers::named(component),
+            shows,
+            position: 0,
+            stamps: Stamps::default(),
+            ended_at: 0,
+            counted: 0,
+        };
         Self {
             collection: store.collection().clone(),
             store,
@@ -110,6 +136,67 @@ impl View {
             closed: CancellationToken::new(),
             lacks_bookmarks: AtomicBool::new(false),
         }
+    }
+
+    /// Forks the view for some of its components: they go on with the copy, which shows what these filters make of the objects once
+    /// it has taken the change.
+    pub(super) fn fork(&self, components: &[Component], shows: Shows) -> Arc<Self> {
+        let mut state = self.state();
+        let forked = ViewState {
+            core: state.core.clone(),
+            readers: state.readers.of(components),
+            shows,
+            position: state.position,
+            stamps: state.stamps,
+            ended_at: state.ended_at,
+            counted: 0,
+        };
+        let fork = Arc::new(Self {
+            collection: self.collection.clone(),
+            store: self.store.clone(),
+            snapshot: ArcSwap::new(self.snapshot()),
+            state: Mutex::new(forked),
+            end: watch::Sender::new(*self.end.borrow()),
+            watchers: Arc::new(self.watchers.fork()),
+            frames: FrameBytes::new(self.memory.clone()),
+            memory: self.memory.clone(),
+            degraded: AtomicUsize::new(0),
+            counters: self.counters.clone(),
+            closed: CancellationToken::new(),
+            lacks_bookmarks: AtomicBool::new(self.lacks_bookmarks()),
+        });
+        fork.count(&mut fork.state());
+        state.readers.move_to(components, &fork);
+        drop(state);
+        // Those who wait for events of this one look again.
+        self.end.send_modify(|_| {});
+        fork
+    }
+
+    /// The components that read it, or the one that has read it last.
+    pub(super) fn components(&self) -> Vec<Component> {
+        self.state().readers.staying().cloned().collect()
+    }
+
+    /// Their names, for logs and `/caches`.
+    pub fn component_names(&self) -> Vec<String> {
+        let name = |component: Component| component.map_or_else(|| "peers".to_owned(), |name| name.as_ref().to_owned());
+        self.components().into_iter().map(name).collect()
+    }
+
+    /// Has the view's task take other filters.
+    pub(super) fn show(&self, shows: Shows) {
+        self.state().shows = shows;
+    }
+
+    /// The filters that the view is to show.
+    pub(super) fn shows(&self) -> Shows {
+        self.state().shows.clone()
+    }
+
+    /// The position in the store's history up to which the view has its events.
+    pub(super) fn position(&self) -> u64 {
+        self.state().position
     }
 
     /// When its store was opened: what that lists first is as new.
@@ -130,82 +217,6 @@ impl View {
     /// The current objects.
     pub fn snapshot(&self) -> Arc<ViewSnapshot> {
         self.snapshot.load_full()
-    }
-
-    /// Begins a watch with all objects.
-    pub fn watch_all(&self) -> ViewWatch<ViewObject> {
-        ViewWatch::all(&self.state().core)
-    }
-
-    /// Begins a watch with the next event.
-    pub fn watch_now(&self) -> ViewWatch<ViewObject> {
-        ViewWatch::now(&self.state().core)
-    }
-
-    /// Begins a watch that continues from a version. The store asks for a version that the view has not reached. Nothing is known
-    /// of what a client was shown whose request is not in step.
-    pub fn watch_after(&self, version: u64, is_in_step: bool, selector: &WatchSelector<'_>) -> Begin<ViewObject> {
-        let state = self.state();
-        let last = if is_in_step { state.last() } else { u64::MAX };
-        let begin = ViewWatch::after(&state.core, version, last, selector);
-        drop(state);
-        if matches!(begin, Begin::Ahead) {
-            self.store.want(version);
-        }
-        begin
-    }
-
-    /// Takes what a watch sends next, after a look at so many objects or events. Returns whether there was anything to do.
-    ///
-    /// # Errors
-    /// [`HistoryGap`]: the client is too slow for the history.
-    pub fn step(
-        &self,
-        watch: &mut ViewWatch<ViewObject>,
-        selector: &WatchSelector<'_>,
-        limit: usize,
-        frames: &mut VecDeque<Frame<ViewObject>>,
-    ) -> Result<bool, HistoryGap> {
-        let mut next = Vec::new();
-        let events = |position, limit| {
-            let state = self.state();
-            Ok((state.core.events_from(position, limit)?, state.last()))
-        };
-        let advanced = watch.step(events, limit, selector, &mut next)?;
-        frames.extend(next);
-        Ok(advanced)
-    }
-
-    /// A watch has got the events of before the history.
-    ///
-    /// # Errors
-    /// The watch ends, or the client lists again.
-    pub fn caught_up(
-        &self,
-        watch: &mut ViewWatch<ViewObject>,
-        selector: &WatchSelector<'_>,
-    ) -> Result<(), CatchUpError> {
-        let state = self.state();
-        watch.caught_up(&state.core, state.last(), selector)
-    }
-
-    /// The version of a BOOKMARK that a client can have now; `None` while it lacks something.
-    pub fn bookmark(&self, watch: &ViewWatch<ViewObject>) -> Option<u64> {
-        watch.bookmark(&self.state().core)
-    }
-
-    /// The current objects, if they are what this chain version makes, or a later one. Without a chain they are all.
-    pub fn snapshot_in_step(&self, chain: Option<ChainVersion>) -> Option<Arc<ViewSnapshot>> {
-        Some(self.snapshot()).filter(|snapshot| snapshot.is_in_step(chain))
-    }
-
-    /// Whether the view has reached this version. If not, the store asks for it: a client waits.
-    pub fn has_reached(&self, version: u64) -> bool {
-        let reached = self.snapshot().version >= version;
-        if !reached {
-            self.store.want(version);
-        }
-        reached
     }
 
     /// What the API server warns of with each answer for the resource.
@@ -285,10 +296,13 @@ impl View {
         self.store.restored().await;
     }
 
-    /// Notes that a stream from the API server gave a client of the view's component this version, as this chain version shows it;
-    /// `None`: failure policies decided on some of it.
-    pub fn end_stream(&self, version: u64, shown_by: Option<ChainVersion>) {
-        let mut state = self.state();
+    /// Notes that a stream from the API server gave a client of this view this version, as this chain version shows it; `None`:
+    /// failure policies decided on some of it.
+    pub(super) fn end_stream(&self, version: u64, shown_by: Option<ChainVersion>) {
+        self.note_end(&mut self.state(), version, shown_by);
+    }
+
+    pub(super) fn note_end(&self, state: &mut ViewState, version: u64, shown_by: Option<ChainVersion>) {
         if shown_by != Some(self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED)) {
             state.ended_at = state.ended_at.max(version);
         }
@@ -390,9 +404,9 @@ impl View {
         EventMemo::new(&self.frames)
     }
 
-    /// Takes events of the store.
-    pub(super) fn apply(&self, changes: Vec<Changed<ViewObject>>) {
-        self.publish(|core, next| {
+    /// Takes events of the store, up to a position of its history.
+    pub(super) fn apply(&self, changes: Vec<Changed<ViewObject>>, position: u64) {
+        self.publish(Some(position), |core, next| {
             core.apply(changes);
             next
         });
@@ -400,28 +414,28 @@ impl View {
 
     /// Takes a change: a chain version, and the outcomes that it makes of these objects.
     pub(super) fn take(&self, chain: Option<ChainVersion>, outcomes: Vec<(StoreKey, Arc<ViewObject>)>) {
-        self.publish(|core, next| {
+        self.publish(None, |core, next| {
             core.take(outcomes.into_iter().map(|(key, object)| (key, object, self.memo())));
             ViewSnapshot { chain, ..next }
         });
     }
 
-    /// Takes the objects of a list.
-    pub(super) fn jump(&self, version: u64, objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>) {
-        self.publish(|core, next| {
+    /// Takes the objects of a list, which the store has at a position of its history.
+    pub(super) fn jump(&self, version: u64, objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>, position: u64) {
+        self.publish(Some(position), |core, next| {
             core.jump(version, objects, || self.memo());
             next
         });
     }
 
-    /// Restarts with these objects: open watches end. `stamp`: up to which version clients may hold something else, if that is
+    /// Restarts with these objects, which the store has at a position of its history: open watches end. `stamp`: up to which version clients may hold something else, if that is
     /// known.
-    pub(super) fn reset(&self, next: ViewSnapshot, stamp: Option<u64>) {
+    pub(super) fn reset(&self, next: ViewSnapshot, position: u64, stamp: Option<u64>) {
         // Versions of before may come again, with another content.
         let mut state = self.state();
         state.ended_at = state.ended_at.max(state.core.version());
         drop(state);
-        self.publish(|core, _| {
+        self.publish(Some(position), |core, _| {
             core.reset(next.version, next.objects.clone());
             next
         });
@@ -430,9 +444,14 @@ impl View {
         }
     }
 
-    /// Changes the state, and publishes the objects.
-    fn publish(&self, change: impl FnOnce(&mut ViewCore<ViewObject>, ViewSnapshot) -> ViewSnapshot) {
+    /// Changes the state, and publishes the objects. `position`: that of the store's history, if it has moved.
+    fn publish(
+        &self,
+        position: Option<u64>,
+        change: impl FnOnce(&mut ViewCore<ViewObject>, ViewSnapshot) -> ViewSnapshot,
+    ) {
         let mut state = self.state();
+        state.position = position.unwrap_or(state.position);
         let next = change(&mut state.core, ViewSnapshot::clone(&self.snapshot()));
         let frames = self.frames.get();
         let limit = self.memory.limit(state.counted + frames).saturating_sub(frames);
@@ -445,7 +464,7 @@ impl View {
         self.end.send_replace(Some(end));
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, ViewState> {
+    pub(super) fn state(&self) -> std::sync::MutexGuard<'_, ViewState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -481,6 +500,8 @@ mod tests {
             chain,
         };
         let [first, second] = [1, 2].map(|clock| Some(ChainVersion::new(clock, 1)));
+        // What the former chain has looked up has changed later than the other one came into force.
+        let [former, other] = [(9, 1), (2, 2)].map(|(clock, chain)| Some(ChainVersion::new(clock, chain)));
         for (made_by, in_force, is_in_step) in [
             (None, None, true),
             (first, first, true),
@@ -488,6 +509,8 @@ mod tests {
             (first, second, false),
             (None, first, false),
             (first, None, false),
+            (former, other, false),
+            (other, former, true),
         ] {
             assert_eq!(of(made_by).is_in_step(in_force), is_in_step, "{made_by:?} {in_force:?}");
         }

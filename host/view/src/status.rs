@@ -22,7 +22,7 @@ pub struct CacheStatus {
     /// What of it is on disk; `None` if nothing is.
     pub disk: Option<DiskStoreStatus>,
     /// Its views.
-    pub views: Vec<(String, Arc<View>)>,
+    pub views: Vec<Arc<View>>,
 }
 
 /// A view at one moment.
@@ -51,7 +51,7 @@ pub struct ViewStatus {
 }
 
 impl CacheStatus {
-    pub(super) fn of(store: &StoreHandle, views: Vec<(String, Arc<View>)>) -> Self {
+    pub(super) fn of(store: &StoreHandle, views: Vec<Arc<View>>) -> Self {
         Self {
             collection: store.collection().clone(),
             reader: store.reader().clone(),

@@ -20,14 +20,14 @@ const NOT_YET: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     open: Mutex<WatcherTable>,
+    /// Never removed, because events remember verdicts by index. The forks of a view share them, as they share events.
+    selectors: Arc<Mutex<Vec<RequestSelector>>>,
 }
 
 #[derive(Debug, Default)]
 struct WatcherTable {
     next: u64,
     watches: HashMap<u64, Arc<WatchProgress>>,
-    /// Never removed, because events remember verdicts by index.
-    selectors: Vec<RequestSelector>,
 }
 
 #[derive(Debug)]
@@ -51,6 +51,11 @@ pub struct OpenWatch {
 }
 
 impl Watchers {
+    /// Those of a fork of the view: none so far.
+    pub(super) fn fork(&self) -> Self {
+        Self { open: Mutex::default(), selectors: self.selectors.clone() }
+    }
+
     /// The number of open watches.
     pub(super) fn len(&self) -> usize {
         self.table().watches.len()
@@ -58,7 +63,7 @@ impl Watchers {
 
     /// The bytes of the selectors whose verdicts events remember.
     pub(super) fn selector_bytes(&self) -> usize {
-        self.table().selectors.iter().map(RequestSelector::size).sum()
+        self.selectors().iter().map(RequestSelector::size).sum()
     }
 
     /// Counts and observes a watch until the result is dropped. `close` closes the connection of its client.
@@ -69,13 +74,16 @@ impl Watchers {
         let id = table.next;
         table.next += 1;
         table.watches.insert(id, progress.clone());
-        let known = table.selectors.iter().position(|known| known == selector);
+        drop(table);
+        let mut selectors = self.selectors();
+        let known = selectors.iter().position(|known| known == selector);
         let index = known.or_else(|| {
-            (table.selectors.len() < MAX_SELECTORS).then(|| {
-                table.selectors.push(selector.clone());
-                table.selectors.len() - 1
+            (selectors.len() < MAX_SELECTORS).then(|| {
+                selectors.push(selector.clone());
+                selectors.len() - 1
             })
         });
+        drop(selectors);
         let selector = index.filter(|_| !selector.is_everything());
         OpenWatch { watchers: self.clone(), id, progress, selector }
     }
@@ -89,6 +97,10 @@ impl Watchers {
         };
         let table = self.table();
         table.watches.values().filter(is_stuck).inspect(|watch| watch.close.cancel()).count()
+    }
+
+    fn selectors(&self) -> std::sync::MutexGuard<'_, Vec<RequestSelector>> {
+        self.selectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, WatcherTable> {

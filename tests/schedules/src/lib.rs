@@ -22,8 +22,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
-use stand_ins::{GroupResource, ReflectorError, StoreHandle, StoreReader, cache, clock, disk, error, outage, state};
-use version::ChainVersion;
+use stand_ins::{
+    FilterSet, GroupResource, ReflectorError, StoreHandle, StoreReader, cache, clock, disk, error, outage, state,
+};
+use version::{ChainPeriod, ChainVersion};
 
 include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 

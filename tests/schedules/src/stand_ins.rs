@@ -7,6 +7,9 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct GroupResource(pub(crate) &'static str);
 
+/// `weir_runtime::FilterSet`.
+pub(crate) struct FilterSet;
+
 /// `weir_store::StoreReader`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum StoreReader {
@@ -96,11 +99,14 @@ impl Room {
 pub(crate) mod state {
     use std::cell::RefCell;
 
+    use tokio_util::sync::CancellationToken;
+
     use super::{ReflectorError, StoreHandle};
 
     #[derive(Default)]
     pub(crate) struct View {
         pub(crate) store: StoreHandle,
+        closed: CancellationToken,
     }
 
     pub(crate) struct ReflectorState {
@@ -134,6 +140,14 @@ pub(crate) mod state {
 
         pub(crate) fn open_watches(&self) -> usize {
             0
+        }
+
+        pub(crate) fn component_names(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        pub(crate) fn closed(&self) -> &CancellationToken {
+            &self.closed
         }
     }
 }

@@ -12,7 +12,7 @@ use weir_document::Document;
 pub use self::write::{Unwritable, Written};
 use super::explanation::FilterExplanation;
 use super::outcome::{Outcomes, Slot};
-use super::version::ChainVersion;
+use super::version::{ChainPeriod, ChainVersion};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 use weir_spec::Writes;
@@ -99,6 +99,11 @@ impl Chain {
     pub fn version(&self) -> ChainVersion {
         let clock = self.filters.iter().map(|filter| filter.generation()).fold(self.made, u64::max);
         ChainVersion::new(clock, self.made)
+    }
+
+    /// Which filters these are, and since when they are in force.
+    pub(super) fn period(&self) -> ChainPeriod {
+        ChainPeriod::new(self.filters.iter().map(|filter| filter.identity()).collect(), self.made)
     }
 
     /// Returns whether two chains have the same filters in the same order. A reload does not change every chain.

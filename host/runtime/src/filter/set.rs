@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
 use super::in_force::{InForce, RequestKind};
-use super::version::{ChainVersion, tick};
+use super::version::{ChainPeriod, ChainVersion, tick};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 use weir_spec::MatchRule;
@@ -94,6 +94,20 @@ impl FilterSet {
     pub fn unfiltered_since(&self, component: &str, resource: &GroupResource) -> ChainVersion {
         let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
         self.in_force().begun(&kind).map_or(ChainVersion::UNFILTERED, |since| ChainVersion::new(since, since))
+    }
+
+    /// Which chain the reads of a component pass, and since when.
+    #[must_use]
+    pub fn period(&self, component: &str, resource: &GroupResource) -> ChainPeriod {
+        match self.chain(component, resource, VerbClass::Read) {
+            Some(chain) => chain.period(),
+            None if self.has_filtered(component, resource) => {
+                let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
+                // One that was forgotten meanwhile begins again.
+                ChainPeriod::new(Box::default(), self.in_force().begun(&kind).unwrap_or_else(tick))
+            }
+            None => ChainPeriod::default(),
+        }
     }
 
     /// Creates a set of filters that are not configured modules. [`FilterSet::filters`] is empty.
@@ -212,6 +226,27 @@ mod tests {
         let none = set_of(&[]).succeeding(&back);
         assert!(none.chain("b", &GroupResource::new("services", ""), VerbClass::Read).is_none());
         assert_ne!(chain(&set_of(&[&all]).succeeding(&none), "b").version(), b.version());
+    }
+
+    #[test]
+    fn components_have_one_period_while_the_same_filters_have_shown_them_the_same() {
+        let services = GroupResource::new("services", "");
+        let (all, one) = (TestFilter::new("*/services"), TestFilter::new("a/services"));
+        let first = set_of(&[&all]);
+        let period = |set: &FilterSet, component: &str| set.period(component, &services);
+        assert_eq!(period(&first, "a"), period(&first, "B"));
+        assert!(period(&first, "a").has_filtered());
+        let pods = GroupResource::new("pods", "");
+        assert_eq!(first.period("a", &pods), ChainPeriod::default(), "nothing was ever filtered");
+        let second = set_of(&[&all, &one]).succeeding(&first);
+        assert_ne!(period(&second, "a"), period(&second, "b"));
+        assert_eq!(period(&second, "b"), period(&first, "b"));
+        let third = set_of(&[&all]).succeeding(&second);
+        assert_ne!(period(&third, "a"), period(&third, "b"), "in between it was shown something else");
+        let none = set_of(&[]).succeeding(&third);
+        assert_eq!(period(&none, "a"), period(&none, "b"));
+        assert!(period(&none, "a").has_filtered(), "its clients hold what the filters made");
+        assert_eq!(period(&none, "c"), ChainPeriod::default());
     }
 
     #[test]

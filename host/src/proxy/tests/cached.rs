@@ -14,6 +14,7 @@ use weir_view::{Views, ViewsConfig, shared_resources};
 
 mod jumps;
 mod last_good_outcome;
+mod moving;
 mod older_versions;
 mod open_views;
 mod options;

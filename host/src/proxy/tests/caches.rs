@@ -64,7 +64,7 @@ async fn caches_shows_each_store_with_its_views() {
     assert!(store["lagSeconds"].as_f64().is_some());
     assert!(store["history"]["events"].as_u64().unwrap() >= 1);
     let [view] = store["views"].as_array().unwrap().as_slice() else { panic!("{store:#}") };
-    assert_eq!((&view["component"], &view["clients"]), (&json!("kube-proxy"), &json!(1)));
+    assert_eq!((&view["components"], &view["clients"]), (&json!(["kube-proxy"]), &json!(1)));
     assert_eq!((&view["hidden"], &view["edited"], &view["degraded"]), (&json!(1), &json!(0), &json!(0)));
     assert_eq!(view["resourceVersion"], revision);
     assert!(view["chainVersion"].as_str().unwrap().parse::<u64>().is_ok());

@@ -20,7 +20,7 @@ impl ProxyFixture {
     fn open_views(&self) -> (usize, usize) {
         let stores = self.caches.views.as_ref().unwrap().status();
         let views: Vec<_> = stores.iter().flat_map(|store| &store.views).collect();
-        (views.len(), views.iter().map(|(_, view)| view.open_watches()).sum())
+        (views.len(), views.iter().map(|view| view.open_watches()).sum())
     }
 
     /// Waits until so many views and watches are open.

@@ -6,20 +6,20 @@ use tokio::time::timeout;
 
 use super::start::Start;
 use crate::serve::respond::StatusError;
-use weir_view::View;
+use weir_view::ComponentView;
 
 /// How long a read waits for a version that the view has not reached; as kube-apiserver.
 pub(super) const FRESH: Duration = Duration::from_secs(3);
 
 /// Waits until a view is as new as the API server is now. `None`: it does not get there in time, or the API server does not say:
 /// then its own answer is the best.
-pub(super) async fn is_as_new_as_now(view: &View) -> Option<()> {
+pub(super) async fn is_as_new_as_now(view: &mut ComponentView) -> Option<()> {
     let reached = async {
         let version = view.newest_version().await?;
         if view.snapshot().version < version && !view.can_reach() {
             return None;
         }
-        reaches(view, version).await
+        view.reaches(version).await
     };
     timeout(FRESH, reached).await.ok().flatten()
 }
@@ -28,7 +28,7 @@ pub(super) async fn is_as_new_as_now(view: &View) -> Option<()> {
 ///
 /// # Errors
 /// A watch that continues there has expired. Other reads get what an API server says that is behind.
-pub(super) async fn is_of_this_cluster(start: Start, view: &View) -> Result<(), StatusError> {
+pub(super) async fn is_of_this_cluster(start: Start, view: &mut ComponentView) -> Result<(), StatusError> {
     let (Start::NotOlderThan(version) | Start::After(version)) = start else { return Ok(()) };
     if view.snapshot().version >= version {
         return Ok(());
@@ -46,15 +46,10 @@ pub(super) async fn is_of_this_cluster(start: Start, view: &View) -> Result<(), 
 ///
 /// # Errors
 /// It is in the future.
-pub(crate) async fn is_not_older(start: Start, view: &View) -> Result<(), StatusError> {
+pub(crate) async fn is_not_older(start: Start, view: &mut ComponentView) -> Result<(), StatusError> {
     let Start::NotOlderThan(version) = start else { return Ok(()) };
-    match timeout(FRESH, reaches(view, version)).await {
+    match timeout(FRESH, view.reaches(version)).await {
         Ok(_) => Ok(()),
         Err(_) => Err(StatusError::TooLargeVersion { version, current: view.snapshot().version }),
     }
-}
-
-/// Waits until a view has reached a version; `None` if it is closed meanwhile. Cancel safe.
-pub(super) async fn reaches(view: &View, version: u64) -> Option<()> {
-    view.subscribe().wait_for(|_| view.has_reached(version)).await.ok().map(drop)
 }

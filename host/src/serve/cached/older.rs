@@ -18,8 +18,8 @@ use super::CacheableRequest;
 use crate::serve::Handlers;
 use crate::serve::respond::StatusError;
 use crate::serve::route::Filtering;
-use weir_view::View;
 use weir_view::machine::CatchUp;
+use weir_view::{ComponentView, View};
 use weir_wire::headers;
 use weir_wire::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use weir_wire::{CodecError, ObjectType};
@@ -75,7 +75,7 @@ impl OlderEvents {
         handlers: &Handlers,
         request: &CacheableRequest,
         media_type: MediaType,
-        view: &View,
+        view: &mut ComponentView,
         until: CatchUp,
     ) -> Option<Self> {
         // In this order: a change in between shows when the first events come.

@@ -21,7 +21,7 @@ use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody, guarded};
 use crate::serve::read::{ReadRequest, ReadResponse};
 use crate::serve::respond::{ApiStatus as _, StatusError};
-use weir_view::{RequestSelector, View};
+use weir_view::{ComponentView, RequestSelector};
 use weir_wire::headers::FromUpstream;
 
 /// How long the first list of a store may take.
@@ -107,10 +107,10 @@ async fn respond(
     read.delegation = views.delegate(permit.reader(), credential);
     let too_many = || Unserved::Error(StatusError::NoRoom("too many of them are open".to_owned()));
     let opened = share::open(handlers, views, request, &permit, true).ok_or_else(too_many)?;
-    let (view, charge) = opened.map_err(Unserved::Error)?;
+    let (mut view, charge) = opened.map_err(Unserved::Error)?;
     // A list that began after the request is as new as it asks for, and the API server has allowed it since.
     let is_new = view.store_opened() >= request.started;
-    filled(handlers, &view, read.delegation.is_some()).await?;
+    filled(handlers, &mut view, read.delegation.is_some()).await?;
     if !is_new {
         let newest = timeout(handlers.start_wait, view.newest_version()).await;
         let slow = |_| {
@@ -121,15 +121,13 @@ async fn respond(
         let version = newest.map_err(slow)?.ok_or(Unserved::Unsaid)?;
         // Only a BOOKMARK shows it then.
         let within = if view.can_reach() { fresh::FRESH } else { handlers.start_wait };
-        if is_consistent(&read.resource, &read.options)
-            && timeout(within, fresh::reaches(&view, version)).await.is_err()
-        {
+        if is_consistent(&read.resource, &read.options) && timeout(within, view.reaches(version)).await.is_err() {
             let current = view.snapshot().version;
             return Err(Unserved::Error(StatusError::TooLargeVersion { version, current }));
         }
     }
-    fresh::is_of_this_cluster(read.start, &view).await.map_err(Unserved::Error)?;
-    let is_in_step = in_step(handlers, &read, &view).await.is_some();
+    fresh::is_of_this_cluster(read.start, &mut view).await.map_err(Unserved::Error)?;
+    let is_in_step = in_step(handlers, &read, &mut view).await.is_some();
     let warnings = view.warnings();
     let response = watch::watch(handlers, request, CachedRead { is_in_step, ..read }, view, true).await;
     let mut response = response.ok_or(Unserved::Unknown)?;
@@ -158,29 +156,30 @@ fn with_known_options(parsed: &RequestInfo) -> Option<RequestInfo> {
 
 /// Waits until a view has its objects, and its client may read them. A store that is read with a delegated credential follows the API
 /// server again before anything of it is shown.
-async fn filled(handlers: &Handlers, view: &View, is_delegated: bool) -> Result<(), Unserved> {
-    let (mut filled, mut followed, mut refused) = (view.subscribe(), view.reflector_state(), view.reflector_state());
+async fn filled(handlers: &Handlers, view: &mut ComponentView, is_delegated: bool) -> Result<(), Unserved> {
+    let store = view.view().clone();
+    let (mut followed, mut refused) = (store.reflector_state(), store.reflector_state());
     let ready = async {
-        filled.wait_for(|end| end.is_some()).await.ok()?;
-        followed.wait_for(|_| !is_delegated || view.follows_api_server()).await.ok().map(drop)
+        view.filled().await?;
+        followed.wait_for(|_| !is_delegated || store.follows_api_server()).await.ok().map(drop)
     };
     // What passes by itself, such as 503, is waited for a while.
     let failing = async {
         loop {
             tokio::time::sleep(handlers.start_wait).await;
-            if let Some(error) = &view.reflector_state().borrow().error {
+            if let Some(error) = &store.reflector_state().borrow().error {
                 return error.clone();
             }
             // Where the API server does not say enough to compare, a list is certain.
-            if view.awaits_history() {
-                view.list_again();
+            if store.awaits_history() {
+                store.list_again();
             }
         }
     };
     tokio::select! {
         biased;
         // Its list would go on, in nobody's share.
-        () = view.closed().cancelled() => Err(Unserved::Error(StatusError::NoRoom("it was closed to make room for others".to_owned()))),
+        () = store.closed().cancelled() => Err(Unserved::Error(StatusError::NoRoom("it was closed to make room for others".to_owned()))),
         state = refused.wait_for(|state| state.error.as_ref().is_some_and(ReflectorError::needs_operator_action)) => {
             let error = state.ok().and_then(|state| state.error.clone());
             Err(error.map_or(Unserved::Unknown, Unserved::Store))

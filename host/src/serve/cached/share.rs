@@ -10,7 +10,7 @@ use super::CacheableRequest;
 use crate::serve::Handlers;
 use crate::serve::respond::StatusError;
 use weir_process::ledger::{Charge, OverShare, Owner, Use};
-use weir_view::{Opener, Permit, View, Views};
+use weir_view::{ComponentView, Opener, Permit, Views};
 
 /// What an open watch costs beside the names in its request: its task, its buffers, its stream.
 const WATCH: u64 = 16 << 10;
@@ -18,7 +18,7 @@ const WATCH: u64 = 16 << 10;
 const SELECTORS: u64 = 3;
 
 /// The view of a read, and the charge of its watch.
-type Opened = (Arc<View>, Option<Charge>);
+type Opened = (ComponentView, Option<Charge>);
 
 /// The view of a read, and what is charged while its response is sent; `None` if only the API server can answer it.
 ///
@@ -33,7 +33,7 @@ pub(super) fn open(
 ) -> Option<Result<Opened, StatusError>> {
     let CacheableRequest { parsed, component, caller, client, .. } = request;
     let owner = handlers.access.owner(caller);
-    let opened = views.view(component, permit, Opener { owner: &owner, opens: opens(permit, parsed, online) });
+    let opened = views.view(permit, Opener { component, owner: &owner, opens: opens(permit, parsed, online) });
     match opened.and_then(|view| Ok((view, charge_watch(handlers, &owner, parsed, permit)?))) {
         Ok((view, charge)) => Some(Ok((view?, charge))),
         // The API server has its own bounds for lists. A watch would only be another way to the same memory.

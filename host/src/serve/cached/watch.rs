@@ -30,7 +30,7 @@ use crate::config::ResendMode;
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody};
 use crate::serve::respond::{ApiStatus as _, StatusError};
-use weir_view::{OpenWatch, View, ViewObject, WatchSelector};
+use weir_view::{ComponentView, OpenWatch, View, ViewObject, WatchSelector};
 
 /// The most objects or events of the view that are looked at at once.
 const BATCH: usize = 64;
@@ -50,8 +50,10 @@ pub(super) struct CachedWatch {
     pub(super) handlers: Arc<Handlers>,
     pub(super) request: Arc<CacheableRequest>,
     pub(super) read: CachedRead,
-    pub(super) view: Arc<View>,
-    /// The view counts it and observes its position.
+    pub(super) view: ComponentView,
+    /// The view that `open`, `changes` and `stopping` are of. The component may have moved to another one since.
+    watched: Arc<View>,
+    /// That view counts it and observes its position.
     pub(super) open: OpenWatch,
     /// The view's. A view that changes it starts a new history, which ends its watches.
     pub(super) format: ObjectFormat,
@@ -92,10 +94,10 @@ pub(super) async fn watch(
     handlers: &Arc<Handlers>,
     request: &Arc<CacheableRequest>,
     read: CachedRead,
-    view: Arc<View>,
+    mut view: ComponentView,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let phase = match phase(&read, &view)? {
+    let phase = match phase(&read, &mut view)? {
         Ok(phase) => phase,
         Err(_) if !online => {
             let expired = StatusError::Expired(
@@ -105,7 +107,7 @@ pub(super) async fn watch(
         }
         Err(watch) => {
             let until = watch.catch_up()?;
-            let events = OlderEvents::start(handlers, request, read.media_type, &view, until).await?;
+            let events = OlderEvents::start(handlers, request, read.media_type, &mut view, until).await?;
             Phase::Older { watch, events: Box::new(events) }
         }
     };
@@ -117,9 +119,9 @@ pub(crate) fn watch_within_history(
     handlers: &Arc<Handlers>,
     request: &Arc<CacheableRequest>,
     read: CachedRead,
-    view: Arc<View>,
+    mut view: ComponentView,
 ) -> Option<Response<ResponseBody>> {
-    let phase = phase(&read, &view)?.ok()?;
+    let phase = phase(&read, &mut view)?.ok()?;
     respond(handlers, request, read, view, phase)
 }
 
@@ -129,7 +131,7 @@ const UNCERTAIN: StatusError = StatusError::Expired(
 );
 
 /// How a watch begins. `Err`: before the view's history. `None`: only the API server has what is asked for.
-fn phase(read: &CachedRead, view: &View) -> Option<Result<Phase, ViewWatch<ViewObject>>> {
+fn phase(read: &CachedRead, view: &mut ComponentView) -> Option<Result<Phase, ViewWatch<ViewObject>>> {
     Some(Ok(match read.start {
         Start::Any => Phase::View(view.watch_all()),
         Start::NotOlderThan(version) => Phase::NotOlderThan(version),
@@ -152,7 +154,7 @@ fn respond(
     handlers: &Arc<Handlers>,
     request: &Arc<CacheableRequest>,
     read: CachedRead,
-    view: Arc<View>,
+    view: ComponentView,
     phase: Phase,
 ) -> Option<Response<ResponseBody>> {
     let encoding = read.media_type.encoding;
@@ -168,12 +170,12 @@ impl CachedWatch {
         handlers: Arc<Handlers>,
         request: Arc<CacheableRequest>,
         read: CachedRead,
-        view: Arc<View>,
+        mut view: ComponentView,
         phase: Phase,
     ) -> Self {
         handlers.metrics.watches().inc();
-        let open = view.open_watch(&read.selector, request.close.clone());
-        let (tasks, closed, refused) = (handlers.tasks.clone(), view.closed().clone(), refused(&view));
+        let watched = view.view().clone();
+        let open = watched.open_watch(&read.selector, request.close.clone());
         let timeout = match read.options.timeout_seconds.and_then(|seconds| seconds.try_into().ok()) {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
             _ => MIN_TIMEOUT.mul_f64(1.0 + fastrand::f64()),
@@ -181,20 +183,15 @@ impl CachedWatch {
         let snapshot = view.snapshot();
         let deadline = Instant::now() + timeout;
         Self {
-            changes: view.subscribe(),
+            changes: watched.subscribe(),
             resend: handlers.resend.of(&read.component),
             format: snapshot.format.clone(),
             frames: VecDeque::new(),
             deadline: Box::pin(tokio::time::sleep_until(deadline)),
             lasts: timeout,
             next_bookmark: Box::pin(tokio::time::sleep_until(next_bookmark(deadline))),
-            stopping: Box::pin(async move {
-                tokio::select! {
-                    () = tasks.stopping() => {}
-                    () = closed.cancelled_owned() => {}
-                    () = refused => {}
-                }
-            }),
+            stopping: stopping(&handlers, &watched),
+            watched,
             open,
             handlers,
             request,
@@ -222,10 +219,24 @@ impl CachedWatch {
             self.open.at(self.position());
             match self.advance().await {
                 Ok(true) => {}
+                Ok(false) if self.has_moved() => self.follow_move(),
                 Ok(false) => self.wait().await,
                 Err(error) => self.fail(&error),
             }
         }
+    }
+
+    /// Whether the component is shown another view now than the one that is followed.
+    fn has_moved(&self) -> bool {
+        !Arc::ptr_eq(&self.watched, self.view.view())
+    }
+
+    /// Follows the view that the component is shown now. It has the same history up to where the watch is.
+    fn follow_move(&mut self) {
+        self.watched = self.view.view().clone();
+        self.changes = self.watched.subscribe();
+        self.stopping = stopping(&self.handlers, &self.watched);
+        self.open = self.watched.open_watch(&self.read.selector, self.request.close.clone());
     }
 
     fn fail(&mut self, error: &StatusError) {
@@ -289,7 +300,7 @@ impl CachedWatch {
                 }
                 Ok(reached)
             }
-            Phase::Ahead => match phase(&self.read, &self.view) {
+            Phase::Ahead => match phase(&self.read, &mut self.view) {
                 Some(Ok(Phase::Ahead)) => Ok(false),
                 Some(Ok(phase)) => {
                     self.format = self.view.snapshot().format.clone();
@@ -300,8 +311,14 @@ impl CachedWatch {
                 Some(Err(watch)) => {
                     let events = match watch.catch_up() {
                         Some(until) => {
-                            OlderEvents::start(&self.handlers, &self.request, self.read.media_type, &self.view, until)
-                                .await
+                            OlderEvents::start(
+                                &self.handlers,
+                                &self.request,
+                                self.read.media_type,
+                                &mut self.view,
+                                until,
+                            )
+                            .await
                         }
                         None => None,
                     };
@@ -343,10 +360,10 @@ impl CachedWatch {
     /// Follows the API server's events until they reach the view's history.
     async fn follow_older(&mut self) -> Result<(), StatusError> {
         let Phase::Older { watch, events } = &mut self.phase else { return Ok(()) };
-        let made_by = events.made_by();
+        let (made_by, view) = (events.made_by(), self.watched.clone());
         let batch = tokio::select! {
-            batch = events.next(&self.handlers, &self.request, &self.view) => batch?,
-            () = takes_other_chain(&mut self.changes, &self.view, made_by) => OlderBatch::end(),
+            batch = events.next(&self.handlers, &self.request, &view) => batch?,
+            () = takes_other_chain(&mut self.view, made_by) => OlderBatch::end(),
             () = &mut self.deadline => OlderBatch::end(),
             () = &mut self.stopping => OlderBatch::end(),
         };
@@ -396,6 +413,18 @@ impl CachedWatch {
     }
 }
 
+/// Resolves when the daemon stops, or when nothing follows from a view.
+fn stopping(handlers: &Handlers, view: &View) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let (tasks, closed, refused) = (handlers.tasks.clone(), view.closed().clone(), refused(view));
+    Box::pin(async move {
+        tokio::select! {
+            () = tasks.stopping() => {}
+            () = closed.cancelled_owned() => {}
+            () = refused => {}
+        }
+    })
+}
+
 /// Resolves when the API server refuses what a private view shows: its client learns why from its next watch. Never for others.
 fn refused(view: &View) -> impl Future<Output = ()> + Send + use<> {
     let private = view.is_private().then(|| view.reflector_state());
@@ -411,12 +440,8 @@ fn refused(view: &View) -> impl Future<Output = ()> + Send + use<> {
 }
 
 /// Waits until a view has taken another chain than this one, or is closed.
-async fn takes_other_chain(changes: &mut tokio::sync::watch::Receiver<Option<u64>>, view: &View, chain: ChainVersion) {
-    while view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED) == chain {
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
+async fn takes_other_chain(view: &mut ComponentView, chain: ChainVersion) {
+    view.wait_for(|view| (view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED) != chain).then_some(())).await;
 }
 
 /// When a watch with this deadline sends its next bookmark.

@@ -45,7 +45,7 @@ impl CachedWatch {
 
     /// Whether there is no verdict yet on an object. If there is one by now, an event that follows shows it. A client that retries
     /// from before the failure must get there.
-    fn still_fails(&self, object: &ViewObject) -> bool {
+    fn still_fails(&mut self, object: &ViewObject) -> bool {
         let snapshot = self.view.snapshot();
         snapshot.objects.get(&object.source.key).is_some_and(|object| object.failure().is_some())
     }

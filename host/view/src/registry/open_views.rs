@@ -12,6 +12,7 @@ use weir_store::{ReflectorError, StoreHandle, StoreReader};
 use crate::state::View;
 use weir_process::ledger::{Charge, Ledger, OverShare, Owner, Use};
 use weir_process::sync::{Mutex, MutexGuard, PoisonError};
+use weir_runtime::{ChainPeriod, FilterSet};
 
 /// How long a view that no client reads is kept.
 const IDLE: Duration = Duration::from_secs(600);
@@ -38,28 +39,18 @@ pub(super) struct ViewKey {
     /// The identity with which the objects are read upstream.
     pub(super) reader: StoreReader,
     pub(super) collection: Collection,
-    /// The client component, in lower case; `None` for the unfiltered view that peers read.
-    pub(super) component: Option<String>,
-}
-
-impl ViewKey {
-    /// Logs what happens to the view. Each request of any client may open a private one.
-    pub(super) fn log(&self, what: std::fmt::Arguments<'_>) {
-        match self.reader.is_private() {
-            true => tracing::debug!(collection = %self.collection, component = self.label(), "{what}"),
-            false => tracing::info!(collection = %self.collection, component = self.label(), "{what}"),
-        }
-    }
-
-    /// The component in logs and in `/caches`.
-    pub(super) fn label(&self) -> &str {
-        self.component.as_deref().unwrap_or("peers")
-    }
+    /// The chain that all of its components read through.
+    pub(super) period: ChainPeriod,
+    /// 0 for the view that requests find. A fork whose place is taken has another number, and lasts as long as its watches: their
+    /// clients continue with the one that has the place.
+    pub(super) copy: u64,
 }
 
 /// The client for which a view is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Opener<'a> {
+    /// Its component.
+    pub component: &'a str,
     /// Whose share it counts in.
     pub owner: &'a Owner,
     /// Whether a view and its store may be opened. Else only an open one is returned.
@@ -74,7 +65,12 @@ pub(super) struct SharedViews(Mutex<OpenViews>);
 #[derive(Default)]
 pub(super) struct OpenViews {
     pub(super) views: HashMap<ViewKey, OpenView>,
+    /// The filter set whose outcomes they show, or begin to.
+    pub(super) set: Option<Arc<FilterSet>>,
 }
+
+/// A view, and the lock under which it was found: its components are those that are known when the lock is released.
+pub(super) type Found<'a> = (Arc<View>, MutexGuard<'a, OpenViews>);
 
 /// One of them.
 pub(super) struct OpenView {
@@ -93,9 +89,7 @@ impl ViewKey {
     /// The bytes of all names that a client chooses.
     fn bytes(&self) -> u64 {
         let Collection { path, field_selector, label_selector, parameters, version, .. } = &self.collection;
-        let names =
-            [path, field_selector, label_selector, parameters, version].into_iter().map(String::len).sum::<usize>();
-        (names + self.component.as_ref().map_or(0, String::len)) as u64
+        [path, field_selector, label_selector, parameters, version].into_iter().map(|name| name.len() as u64).sum()
     }
 
     /// Whether two views have one store.
@@ -110,9 +104,24 @@ impl ViewKey {
 }
 
 impl OpenView {
+    /// Logs what happens to the view. Each request of any client may open a private one.
+    pub(super) fn log(&self, key: &ViewKey, what: &str) {
+        let components = self.view.component_names();
+        match key.reader.is_private() {
+            true => tracing::debug!(collection = %key.collection, ?components, "{what}"),
+            false => tracing::info!(collection = %key.collection, ?components, "{what}"),
+        }
+    }
+
     /// Whether a watch is open. The registry and the view's task hold the view, too.
     fn is_watched(&self) -> bool {
         Arc::strong_count(&self.view) > 2
+    }
+
+    /// A fork of it, which costs its owner as much once that is counted.
+    pub(super) fn of_fork(&self, view: Arc<View>) -> Self {
+        let (stop, store) = (view.closed().clone(), self.store.clone());
+        Self { view, used: self.used, stop, charge: self.charge.another(), store }
     }
 
     fn is_of(&self, owner: &Owner) -> bool {
@@ -149,52 +158,66 @@ impl SharedViews {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a view, and opens it if it is not; `None` if there are too many, or if it may not be opened. `open` returns the new
-    /// view, and what ends its task.
+    /// Returns the view of a component's read, and opens it if it is not; `None` if there are too many, or if it may not be opened.
+    /// `key` says which one it is, and `open` returns the new view, and what ends its task.
     ///
     /// # Errors
     /// The view would exceed the share of the owner.
     pub(super) fn find_or_open(
         &self,
         ledger: &Ledger,
-        key: &ViewKey,
         opener: Opener<'_>,
-        open: impl FnOnce() -> Option<(Arc<View>, CancellationToken)>,
-    ) -> Result<Option<Arc<View>>, OverShare> {
+        key: impl FnOnce(&mut OpenViews) -> Option<ViewKey>,
+        open: impl FnOnce(&OpenViews, &ViewKey) -> Option<(Arc<View>, CancellationToken)>,
+    ) -> Result<Option<Found<'_>>, OverShare> {
         // Clients that come at the same time get the same view.
         let mut views = self.lock();
-        views.take_over(ledger, opener.owner, key);
-        if let Some(found) = views.views.get_mut(key) {
+        let Some(key) = key(&mut views) else { return Ok(None) };
+        views.take_over(ledger, opener.owner, &key);
+        if let Some(found) = views.views.get_mut(&key) {
             found.used = Instant::now();
-            return Ok(Some(found.view.clone()));
+            let view = found.view.clone();
+            return Ok(Some((view, views)));
         }
         if !opener.opens {
             return Ok(None);
         }
         if key.reader.is_private() {
-            views.close_replaced(opener.owner, key);
+            views.close_replaced(opener.owner, &key);
         }
-        let (charge, store) = views.charge(ledger, opener.owner, key)?;
+        let (charge, store) = views.charge(ledger, opener.owner, &key)?;
         if !views.make_room(opener.owner) {
             if ledger.should_log(opener.owner) {
-                tracing::warn!(collection = %key.collection, component = key.label(), limit = MAX_VIEWS, "too many views, the request is not served from one");
+                tracing::warn!(collection = %key.collection, component = opener.component, limit = MAX_VIEWS, "too many views, the request is not served from one");
             }
             return Ok(None);
         }
-        let Some((view, stop)) = open() else { return Ok(None) };
+        let Some((view, stop)) = open(&views, &key) else { return Ok(None) };
         store.iter().for_each(|charge| OpenViews::limit_store(&view.store, ledger, charge));
         let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store };
-        views.views.insert(key.clone(), found);
-        key.log(format_args!("view opened"));
-        Ok(Some(view))
+        found.log(&key, "view opened");
+        views.views.insert(key, found);
+        Ok(Some((view, views)))
     }
 }
 
 impl OpenViews {
+    /// Finds a place for a view: its own, or another one if that is taken.
+    pub(super) fn place(&mut self, mut key: ViewKey, found: OpenView) {
+        while self.views.contains_key(&key) {
+            key.copy += 1;
+        }
+        self.views.insert(key, found);
+    }
+
+    fn component_names(&self, key: &ViewKey) -> Vec<String> {
+        self.views.get(key).map(|found| found.view.component_names()).unwrap_or_default()
+    }
+
     fn close(&mut self, key: &ViewKey, reason: &str) {
         if let Some(found) = self.views.remove(key) {
             found.stop.cancel();
-            key.log(format_args!("view closed: {reason}"));
+            found.log(key, &format!("view closed: {reason}"));
         }
     }
 
@@ -203,7 +226,12 @@ impl OpenViews {
         let watched = self.views.iter_mut();
         let watched = watched.filter(|(key, found)| key.reader.is_private() && found.view.open_watches() > 0);
         watched.for_each(|(_, found)| found.used = Instant::now());
-        let limit = |key: &ViewKey| if key.reader.is_private() { PRIVATE_IDLE } else { IDLE };
+        let limit = |key: &ViewKey| match key {
+            // No request finds it.
+            _ if key.copy > 0 => Duration::ZERO,
+            _ if key.reader.is_private() => PRIVATE_IDLE,
+            _ => IDLE,
+        };
         let idle = |key: &ViewKey, found: &OpenView| found.used.elapsed() > limit(key) && !found.is_watched();
         let idle = self.views.iter().filter(|(key, found)| idle(key, found));
         let idle: Vec<_> = idle.map(|(key, _)| key.clone()).collect();
@@ -233,7 +261,7 @@ impl OpenViews {
             of.reader.is_private()
                 && of.reader != key.reader
                 && of.collection == key.collection
-                && of.component == key.component
+                && of.period == key.period
         };
         let replaced = self.views.iter();
         let replaced = replaced.filter(|(of, found)| is_replaced(of) && found.is_of(owner) && !found.is_watched());
@@ -349,7 +377,7 @@ impl OpenViews {
             {
                 // Once in a penalty, whatever else is logged of the owner.
                 if !std::mem::replace(&mut is_logged, true) {
-                    tracing::warn!(collection = %key.collection, component = key.label(), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
+                    tracing::warn!(collection = %key.collection, components = ?self.component_names(&key), bytes, share = ledger.share(), "view closed: its user's share of memory is used up");
                 }
                 self.close(&key, "its user's share is used up");
                 ledger.penalize(owner);
@@ -368,7 +396,7 @@ impl OpenViews {
             let Some((key, found)) = others.max_by_key(|(_, found)| rank(found)) else { return };
             let (key, bytes) = (key.clone(), found.cost());
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(collection = %key.collection, component = key.label(), bytes, "view closed: the share of all users in Weir's memory is used up");
+                tracing::warn!(collection = %key.collection, components = ?self.component_names(&key), bytes, "view closed: the share of all users in Weir's memory is used up");
             }
             self.close(&key, "the share of all users is used up");
         }

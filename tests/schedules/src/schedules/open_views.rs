@@ -9,9 +9,11 @@ pub(crate) const ALL: Schedules = &[
     ("what_is_open_is_what_is_charged", what_is_open_is_what_is_charged),
 ];
 
-fn key(component: &str) -> ViewKey {
+/// The view of a store that shows what these filters make.
+fn key(filter: u64) -> ViewKey {
     let collection = Collection { path: "/api/v1/pods".to_owned(), ..Collection::default() };
-    ViewKey { reader: StoreReader::Private("a".into()), collection, component: Some(component.to_owned()) }
+    let period = ChainPeriod::new([filter].into(), filter);
+    ViewKey { reader: StoreReader::Private("a".into()), collection, period, copy: 0 }
 }
 
 fn client() -> Owner {
@@ -19,29 +21,30 @@ fn client() -> Owner {
 }
 
 /// Opens a view or finds it. The view's task holds it until it is closed.
-fn open(views: &SharedViews, ledger: &Ledger, owner: &Owner, component: &str) -> Arc<View> {
-    let opener = Opener { owner, opens: true };
-    let new = || Some((Arc::new(View::default()), CancellationToken::new()));
-    views.find_or_open(ledger, &key(component), opener, new).unwrap().unwrap()
+fn open(views: &SharedViews, ledger: &Ledger, owner: &Owner, filter: u64) -> Arc<View> {
+    let opener = Opener { component: "", owner, opens: true };
+    let new = |_: &OpenViews, _: &ViewKey| Some((Arc::new(View::default()), CancellationToken::new()));
+    let (view, _locked) = views.find_or_open(ledger, opener, |_| Some(key(filter)), new).unwrap().unwrap();
+    view
 }
 
 fn clients_share_one_view() {
     let (views, ledger) = (Arc::new(SharedViews::default()), Ledger::new(1 << 30));
     let clients = [0, 1, 2].map(|_| {
         let (views, ledger) = (views.clone(), ledger.clone());
-        thread::spawn(move || open(&views, &ledger, &client(), "tool"))
+        thread::spawn(move || open(&views, &ledger, &client(), 1))
     });
     let open = join(clients);
     assert!(open.iter().all(|view| Arc::ptr_eq(view, &open[0])), "two clients have a view of their own each");
 }
 
-/// A client and a node component read one store through two components, its list arrives, and all is counted again.
+/// A client and a node component read one store through two chains, its list arrives, and all is counted again.
 fn what_is_open_is_what_is_charged() {
     let (views, ledger) = (Arc::new(SharedViews::default()), Ledger::new(1 << 30));
-    let readers = [(client(), "tool"), (client(), "other"), (Owner::Node, "tool")].map(|(owner, component)| {
+    let readers = [(client(), 1), (client(), 2), (Owner::Node, 1)].map(|(owner, filter)| {
         let (views, ledger) = (views.clone(), ledger.clone());
         thread::spawn(move || {
-            let view = open(&views, &ledger, &owner, component);
+            let view = open(&views, &ledger, &owner, filter);
             view.store.room().allows(1 << 20);
         })
     });

@@ -1,0 +1,140 @@
+//! Components with the same filters share a view, and part when other filters apply to some of them.
+
+use super::open_views::close_idle;
+use super::*;
+use weir_kube::RequestInfo;
+use weir_process::ledger::Owner;
+use weir_store::StoreReader;
+use weir_view::{ComponentView, Opener, Permit};
+
+/// The components of each open view.
+fn components(fixture: &ProxyFixture) -> Vec<String> {
+    let stores = fixture.caches.views.as_ref().unwrap().status();
+    stores.iter().flat_map(|store| &store.views).map(|view| view.component_names().join(" ")).collect()
+}
+
+/// Waits until the views have these components.
+async fn have_components(fixture: &ProxyFixture, expected: &[&str]) {
+    let reached = async {
+        while components(fixture) != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), reached).await;
+    assert!(waited.is_ok(), "{:?}", components(fixture));
+}
+
+/// A filter that hides the Services of this type.
+fn hiding(kind: &'static str) -> Script {
+    Script::new(move |document| {
+        let found = document.text(&Path::parse("spec.type").unwrap()).unwrap();
+        if found.as_deref() == Some(kind) { Outcome::Hidden } else { Outcome::Unchanged }
+    })
+}
+
+/// A proxy whose Services are cached, without filters, and watches of these components that lack nothing.
+async fn watching<const N: usize>(components: [&str; N]) -> (ProxyFixture, [EventReader; N]) {
+    let fixture = fixture_with(|setup| setup.cached = vec!["services".parse().unwrap()]).await;
+    for (name, kind) in [("a", "ClusterIP"), ("b", "LoadBalancer")] {
+        fixture.service(name, kind);
+    }
+    let list = informer_list(&fixture).await;
+    let mut watches = Vec::new();
+    for component in components {
+        watches.push(watch_as(&fixture, component, version(&list)).await);
+    }
+    (fixture, watches.try_into().ok().unwrap())
+}
+
+async fn watch_as(fixture: &ProxyFixture, component: &str, from: &str) -> EventReader {
+    let path = format!("{SERVICES}?watch=1&allowWatchBookmarks=true&resourceVersion={from}");
+    let response = fixture.send(&path, &[("user-agent", &format!("{component}/1"))]).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    EventReader { body: response.into_body(), rest: Vec::new() }
+}
+
+#[tokio::test]
+async fn components_share_a_view_until_other_filters_apply_to_some_of_them_and_no_watch_ends() {
+    let (fixture, [mut one, mut two, mut three]) = watching(["one", "two", "three"]).await;
+    have_components(&fixture, &["one three two"]).await;
+    fixture.filter("two/services", &hiding("LoadBalancer"));
+    assert_eq!(two.next_summary().await, "DELETED b");
+    assert_eq!(two.next_summary().await, "BOOKMARK ");
+    have_components(&fixture, &["one three", "two"]).await;
+    // From then on, what was hidden before an event and after it, is none.
+    informer_list(&fixture).await;
+    fixture.service("c", "LoadBalancer");
+    fixture.service("d", "ClusterIP");
+    assert_eq!(two.next_summary().await, "ADDED d", "c is hidden from it");
+    for others in [&mut one, &mut three] {
+        assert_eq!(others.next_summary().await, "ADDED c", "no event precedes it");
+        assert_eq!(others.next_summary().await, "ADDED d");
+    }
+    fixture.no_filters();
+    for expected in ["ADDED b", "ADDED c", "BOOKMARK "] {
+        assert_eq!(two.next_summary().await, expected);
+    }
+    fixture.service("e", "ClusterIP");
+    for all in [&mut one, &mut two, &mut three] {
+        assert_eq!(all.next_summary().await, "ADDED e");
+    }
+    assert_eq!(upstream_reads(&fixture), (1, 1));
+}
+
+#[tokio::test]
+async fn views_that_get_the_same_filters_send_only_what_differs_and_clients_that_come_back_share_one() {
+    let (fixture, [mut one, mut two]) = watching(["one", "two"]).await;
+    let filters = || [hiding("LoadBalancer").matching("one/services"), hiding("ClusterIP").matching("two/services")];
+    fixture.activate(FilterSet::of(filters().into()));
+    assert_eq!([one.next_summary().await, one.next_summary().await], ["DELETED b", "BOOKMARK "]);
+    assert_eq!([two.next_summary().await, two.next_summary().await], ["DELETED a", "BOOKMARK "]);
+    have_components(&fixture, &["one", "two"]).await;
+    fixture.filter("*/services", &hiding("LoadBalancer"));
+    assert_eq!(two.next_summary().await, "ADDED a");
+    assert_eq!([two.next_summary().await, two.next_summary().await], ["DELETED b", "BOOKMARK "]);
+    fixture.service("c", "ClusterIP");
+    for all in [&mut one, &mut two] {
+        assert_eq!(all.next_summary().await, "ADDED c", "no event precedes it");
+    }
+    have_components(&fixture, &["one", "two"]).await;
+    // Which of both has the place is not said.
+    let list = informer_list(&fixture).await;
+    drop([one, two]);
+    let mut again = [watch_as(&fixture, "one", version(&list)).await, watch_as(&fixture, "two", version(&list)).await];
+    let views = fixture.caches.views.clone().unwrap();
+    close_idle(&views).await;
+    have_components(&fixture, &["one two"]).await;
+    fixture.service("d", "ClusterIP");
+    for all in &mut again {
+        assert_eq!(all.next_summary().await, "ADDED d");
+    }
+}
+
+fn view_of(fixture: &ProxyFixture, component: &str) -> ComponentView {
+    let request = RequestInfo::parse(&http::Method::GET, &SERVICES.parse().unwrap()).unwrap();
+    let permit = Permit::reviewed(StoreReader::Daemon, &request).unwrap();
+    let opener = Opener { component, owner: &Owner::Daemon, opens: true };
+    fixture.caches.views.as_ref().unwrap().view(&permit, opener).unwrap().unwrap()
+}
+
+/// A read has found its view, and the filters of its component change before it has read anything.
+#[tokio::test]
+async fn a_read_under_way_is_not_shown_what_the_filters_of_another_component_make() {
+    let (fixture, [_watch]) = watching(["one"]).await;
+    let (mut one, mut two) = (view_of(&fixture, "one"), view_of(&fixture, "two"));
+    assert!(Arc::ptr_eq(one.view(), two.view()));
+    let found = two.view().clone();
+    fixture.filter("one/services", &hiding("LoadBalancer"));
+    let services = weir_kube::GroupResource::new("services", "");
+    let set = fixture.serving.borrow().live().unwrap().clone();
+    let in_force = set.chain("one", &services, weir_kube::VerbClass::Read).map(|chain| chain.version());
+    let shown = one.wait_for(|view| view.snapshot_in_step(in_force)).await.unwrap();
+    let is_shown = |name: &str, shown: &weir_view::ViewSnapshot| {
+        shown.objects.values().any(|object| object.source.key.name() == name && object.shown().is_some())
+    };
+    assert!(is_shown("a", &shown) && !is_shown("b", &shown));
+    let shown = two.snapshot_in_step(None).unwrap();
+    assert!(is_shown("a", &shown) && is_shown("b", &shown));
+    assert!(!Arc::ptr_eq(one.view(), two.view()));
+    assert!(Arc::ptr_eq(&found, one.view()) != Arc::ptr_eq(&found, two.view()), "one of them has stayed");
+}
