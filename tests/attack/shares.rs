@@ -64,6 +64,11 @@ async fn serves_node(weir: &Daemon) -> bool {
     list == 200 && watch == 200
 }
 
+/// A selector that is almost as long as one of a shared resource may be.
+fn long_selector(n: usize) -> String {
+    (0..14).map(|key| format!("{n}-{key}-{}", "b".repeat(50))).collect::<Vec<_>>().join(",")
+}
+
 /// Opens watches until one is refused; all of them stay open. `None`: none is.
 async fn refused(
     weir: &Daemon,
@@ -151,7 +156,8 @@ async fn selectors_name_stores_within_the_share_of_their_user() {
         client.get(&format!("/api/v1/pods?resourceVersion=0&labelSelector=a{n}")).await;
     }
     weir.settles_at(before).await;
-    let path = |n: usize| format!("/api/v1/pods?watch=true&resourceVersion=0&labelSelector=a{n}");
+    // The share is used up before the number of views is, also once all stores are filled.
+    let path = |n: usize| format!("/api/v1/pods?watch=true&resourceVersion=0&labelSelector={}", long_selector(n));
     let (open, refusal) = refused(&weir, 1200, |n| (tenant(&weir, "tool"), path(n))).await;
     let refusal = refusal.expect("a share is used up before that");
     assert!(refusal.contains("share of Weir's memory"), "{refusal}");
@@ -185,8 +191,8 @@ async fn user_agents_name_no_views_and_their_watches_are_within_the_share_of_the
     let services = stores.iter().find(|store| store["path"] == "/api/v1/services").unwrap();
     assert_eq!(services["views"].as_array().unwrap().len(), 1, "no filter applies to any: {services:#}");
     weir.settles_at(before + SHARE).await;
-    let path = format!("{SERVICES}&watch=true");
-    let (open, refusal) = refused(&weir, 1200, |n| (tenant(&weir, &format!("other-{n}")), path.clone())).await;
+    let path = format!("{SERVICES}&watch=true&labelSelector={}", long_selector(0));
+    let (open, refusal) = refused(&weir, 1500, |n| (tenant(&weir, &format!("other-{n}")), path.clone())).await;
     assert!(refusal.is_some(), "{} watches are open", open.len());
     node.end().await;
     assert!(serves_node(&weir).await);

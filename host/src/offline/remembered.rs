@@ -59,7 +59,7 @@ impl Offline {
         let _ = timeout(KNOWN, self.handlers.access.authenticate(caller)).await;
         let read = self.object_read(method, headers, caller, parsed)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
-        let is_held = reader.is_some_and(|reader| views.hold(component, &reader, resource));
+        let is_held = reader.is_some_and(|reader| views.hold(&reader, resource));
         Some(RememberedRead::Object(Box::new(RememberedObject { read, is_held })))
     }
 

@@ -202,28 +202,29 @@ impl Views {
 
     /// Returns the view that serves a read of an authorized client, and opens it if it is not; `None` if no view does.
     ///
-    /// A get is served by the view of a collection: the whole one, or one that is open and has the object.
+    /// A get is served by the view of a collection: the whole one, or one that some component reads and that has the object.
     ///
     /// # Errors
     /// The view would exceed the share of the owner.
     pub fn view(&self, permit: &Permit, opener: Opener<'_>) -> Result<Option<ComponentView>, OverShare> {
         let component = named(opener.component);
         let (reader, request) = (permit.reader(), permit.resource());
-        let Some(collection) = permit.collection().cloned() else {
-            let Some(name) = request.name.as_ref().filter(|_| request.verb == Verb::Get) else { return Ok(None) };
-            let open = self.open();
-            let found = open.holding(&component, reader, request, name);
-            return Ok(found.map(|view| ComponentView::new(view, &component)));
+        let of_object = || {
+            let name = request.name.as_ref().filter(|_| request.verb == Verb::Get)?;
+            self.open().holding(reader, request, name).map(|view| view.collection.clone())
         };
-        self.open_view(reader, collection, &component, opener)
+        match permit.collection().cloned().or_else(of_object) {
+            Some(collection) => self.open_view(reader, collection, &component, opener),
+            None => Ok(None),
+        }
     }
 
     /// Whether an open view serves gets of an object while no API server can be reached.
-    pub fn hold(&self, component: &str, reader: &StoreReader, request: &ResourceRequest) -> bool {
+    pub fn hold(&self, reader: &StoreReader, request: &ResourceRequest) -> bool {
         let Some(name) = &request.name else { return false };
         match ScopePolicy::of(&request.resource) {
             ScopePolicy::Requested => {
-                let found = self.open().holding(&named(component), reader, request, name);
+                let found = self.open().holding(reader, request, name).cloned();
                 // One that waits for its first list has nothing to serve, and one without a delegated credential misses what
                 // has changed since.
                 found.is_some_and(|view| view.is_current())

@@ -25,23 +25,15 @@ impl OpenViews {
         self.set.as_ref()?.chain(component.as_deref()?, resource, VerbClass::Read)
     }
 
-    /// An open view of a component that has an object, or that knows that it does not exist.
-    pub(super) fn holding(
-        &self,
-        component: &Component,
-        reader: &StoreReader,
-        request: &ResourceRequest,
-        name: &str,
-    ) -> Option<Arc<View>> {
-        let period = self.period(component, &request.resource)?;
-        let same = |key: &ViewKey| {
-            key.period == period && key.reader == *reader && key.collection.resource == request.resource
-        };
+    /// An open view that has an object, or that knows that it does not exist. Through whichever filters it is read: a view of the
+    /// same store shows it to other components.
+    pub(super) fn holding(&self, reader: &StoreReader, request: &ResourceRequest, name: &str) -> Option<&Arc<View>> {
+        let same = |key: &ViewKey| key.reader == *reader && key.collection.resource == request.resource;
         let namespace = request.namespace.as_deref();
         let views = self.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view);
         let key = StoreKey::new(namespace.unwrap_or_default(), name);
         let has = views.clone().find(|view| view.snapshot().objects.contains_key(&key));
-        has.or_else(|| views.clone().find(|view| view.covers(namespace, name))).cloned()
+        has.or_else(|| views.clone().find(|view| view.covers(namespace, name)))
     }
 
     /// Has each view show what this set makes for its components. Returns the views that were forked, whose tasks begin.
