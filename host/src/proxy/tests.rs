@@ -37,7 +37,7 @@ use crate::admin::Caches;
 use weir_access::Outage;
 use weir_front::ListenError;
 use weir_process::ledger::Ledger;
-use weir_runtime::{FilterSet, Serving, ServingSender};
+use weir_runtime::{FilterSet, Serving};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 use weir_view::CacheMetrics;
 
@@ -46,7 +46,7 @@ use self::script::Script;
 /// A proxy with its API server and a client.
 struct ProxyFixture {
     server: ApiServer,
-    serving: ServingSender,
+    serving: watch::Sender<Serving>,
     proxy: Arc<Proxy>,
     tasks: Tasks,
     url: String,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
 use super::in_force::{InForce, RequestKind};
-use super::version::{ChainVersion, tick};
+use super::version::ChainVersion;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 use weir_spec::MatchRule;
@@ -102,7 +102,7 @@ impl FilterSet {
         Self {
             filters: Vec::new(),
             links,
-            made: tick(),
+            made: ChainVersion::tick(),
             chains: Mutex::default(),
             in_force: Arc::default(),
             former: Arc::default(),
@@ -151,7 +151,7 @@ impl Chains {
         if self.begun.len() >= CHAINS {
             return self.begun.get(&filters).copied().unwrap_or(set);
         }
-        *self.begun.entry(filters).or_insert_with(tick)
+        *self.begun.entry(filters).or_insert_with(ChainVersion::tick)
     }
 }
 
