@@ -32,10 +32,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use weir_apiserver::ApiServer;
 
-use super::{Proxy, ProxyConfig, ProxyParts};
+use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
 use weir_access::Outage;
-use weir_front::ListenError;
 use weir_process::ledger::Ledger;
 use weir_runtime::{FilterSet, Serving};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
