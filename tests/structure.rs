@@ -128,7 +128,7 @@ const FACES: &[(&str, usize)] = &[
     ("registry", 24),
     ("runtime", 40),
     ("spec", 33),
-    ("store", 63),
+    ("store", 50),
     ("upstream", 49),
     ("view", 32),
     ("wire", 28),

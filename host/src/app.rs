@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use weir_front::{ListenSockets, Listener, ServerTls, ServerTlsError, ServingCertificate};
 use weir_process::{WatchedFiles, files};
 use weir_runtime::{Compiler, EngineError, Loader, LookupSource as _, Serving};
-use weir_store::{Reflectors, watch_addresses};
+use weir_store::Reflectors;
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
@@ -224,7 +224,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
     let reflectors = Reflectors::new(stores);
-    watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
+    reflectors.watch_addresses(&tasks).instrument(tracing::info_span!("node")).await;
     let view = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
     let lookups = Arc::new(ReflectorLookups::new(view));
     let view = lookups.view();

@@ -351,7 +351,7 @@ fn rounded(time: Duration) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use weir_store::disk::sample_conditions;
+    use weir_store::disk::DiskCondition;
     use weir_upstream::UpstreamConfig;
 
     use super::*;
@@ -389,7 +389,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_wrong_with_the_disk_is_in_the_troubleshooting() {
-        let conditions = sample_conditions();
+        let conditions = DiskCondition::samples();
         for condition in &conditions {
             assert_documented(condition.name, &condition.text);
         }
