@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use prometheus_client::registry::Registry;
-use weir_front::{ListenError, ListenSockets, Listener, SecureConfig, ServerTls, ServerTlsError, ServingCertificate};
+use weir_front::{ListenSockets, Listener, ServerTls, ServerTlsError, ServingCertificate};
 use weir_process::{WatchedFiles, files};
 use weir_runtime::{Compiler, EngineError, Loader, LookupSource as _, Serving};
-use weir_store::{Reflectors, watch_addresses};
+use weir_store::Reflectors;
 use weir_upstream::{SetupError, SourceError, Tasks, Workers, refusals};
 
 use crate::admin::status::FilterStatus;
@@ -22,7 +22,7 @@ use crate::api_servers::ApiServers;
 use crate::cache_directory::{daemon_cache_directory, take_over_former};
 use crate::cache_wiring::{cache_check, local_status, open_views, resource_stores};
 use crate::client_table::ClientTable;
-use crate::config::ServeConfig;
+use crate::config::{SecureConfig, ServeConfig};
 use crate::disk_cache::{close_disk, flush_disk, open_disk};
 use crate::file_limit::{connections_within, raise_file_limit};
 use crate::local_status::layer;
@@ -35,7 +35,7 @@ use crate::node_name::trust_credential;
 use crate::node_report::NodeReport;
 use crate::peers::connect_peers;
 use crate::pods::{CertificateManager, PodAddress};
-use crate::proxy::{Proxy, ProxyConfig, ProxyParts};
+use crate::proxy::{ListenError, Proxy, ProxyConfig, ProxyParts};
 use crate::reload::{LastGood, LastTried, Reloader, watch_source};
 use crate::revalidate::validate_dependencies;
 use crate::time_file::TimeFile;
@@ -129,8 +129,8 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     // The ports, and the address of one of them for pods.
     let ports = Ports::bind(&config).await?;
     let secure = match ports.secure {
-        Some((listener, secure)) => {
-            Some((listener, ServerTls::load(secure, metrics.serving_certificate.clone()).await?))
+        Some((listener, SecureConfig { certificate, client_ca, .. })) => {
+            Some((listener, ServerTls::load(certificate, client_ca, metrics.serving_certificate.clone()).await?))
         }
         None => None,
     };
@@ -224,7 +224,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
     // Lookups of filters: reflectors of other resources, the addresses of the node, and the endpoint for pods. The
     // addresses are read before the first filter runs, so that their arrival does not invalidate outcomes.
     let reflectors = Reflectors::new(stores);
-    watch_addresses(&reflectors, &tasks).instrument(tracing::info_span!("node")).await;
+    reflectors.watch_addresses(&tasks).instrument(tracing::info_span!("node")).await;
     let view = ReflectorView::new(reflectors.clone(), &config.node_name, config.secure_endpoint());
     let lookups = Arc::new(ReflectorLookups::new(view));
     let view = lookups.view();
@@ -266,7 +266,7 @@ async fn run(mut config: ServeConfig) -> Result<(), ServeError> {
         node: Some((config.node_name.clone(), node.clone())),
         upstream: Some(upstream.clone()),
         servers: Some(addresses),
-        https: config.secure.as_ref().map(|secure| HttpsPort::new(secure, metrics.serving_certificate)),
+        https: config.secure.as_ref().map(|secure| HttpsPort::new(&secure.certificate, metrics.serving_certificate)),
         pod_address: config.pods.clone().map(|pods| (pods, metrics.pods)),
         disk: Some(disk.clone()),
         unusable_cache: kept.unusable.clone(),

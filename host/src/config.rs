@@ -28,6 +28,6 @@ pub use model::{Configuration, KeptModule, as_manifest};
 pub use peers::{PEER_PATH, PeersConfig};
 pub use registry::{RegistryFlags, TrustFlags};
 pub use resend::{Resend, ResendMode};
-pub use secure::PodsConfig;
+pub use secure::{PodsConfig, SecureConfig};
 pub use serve::{Compression, ConfigSource, LogConfig, LogFormat, NodeConditionMode, ServeConfig};
 pub use weir_view::CachedResources;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::Instrument;
-use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics, ReadyTime};
+use weir_store::disk::{DiskCache, DiskConfig, DiskMetrics};
 use weir_upstream::{Connectivity, Tasks};
 
 use crate::admin::status::FilterStatus;
@@ -35,15 +35,15 @@ pub(crate) fn open_disk(
     settings.max_bytes = flags.size;
     settings.commit_interval = flags.commit_interval;
     settings.connectivity = Some(connectivity.clone());
-    tasks.spawn_until_stop(count_ready(settings.ready.clone(), status.clone(), connectivity));
     let disk = DiskCache::new(settings, metrics);
+    tasks.spawn_until_stop(count_ready(disk.clone(), status.clone(), connectivity));
     let span = tracing::info_span!("cache");
     tasks.spawn_until_stop(disk.clone().run().instrument(span));
     Some(disk)
 }
 
 /// Counts the time in which the daemon is ready and an API server answers. Runs until it is dropped.
-async fn count_ready(ready: Arc<ReadyTime>, status: Arc<FilterStatus>, connectivity: Connectivity) {
+async fn count_ready(disk: Arc<DiskCache>, status: Arc<FilterStatus>, connectivity: Connectivity) {
     let mut reconnects = connectivity.reconnects();
     loop {
         let holds = || connectivity.is_working() && status.ready().is_ok();
@@ -51,7 +51,7 @@ async fn count_ready(ready: Arc<ReadyTime>, status: Arc<FilterStatus>, connectiv
         // However short: nobody may have asked before it was over.
         let had_outage = tokio::time::timeout(COUNTED, reconnects.next()).await.is_ok();
         if held && !had_outage && holds() {
-            ready.add(COUNTED);
+            disk.count_ready(COUNTED);
         }
     }
 }

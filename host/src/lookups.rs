@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use weir_kube::GroupResource;
-use weir_runtime::{ClusterView, Endpoint, LookupSource, LookupSubscription, Lookups, Snapshot};
+use weir_runtime::{ClusterView, Endpoint, LookupSource, Lookups, Snapshot};
 use weir_spec::{CachedObject, InterfaceAddress, LookupSpec, Presence, Selection};
 use weir_store::{FileObjects, FileObjectsError, LookupSnapshot, ReflectorHandle, Reflectors};
 
@@ -122,12 +122,6 @@ impl ReflectorLookups {
     }
 }
 
-/// Keeps the reflectors of one filter open.
-#[derive(Debug)]
-struct ReflectorSubscription(#[expect(dead_code, reason = "held for its drop")] Vec<ReflectorHandle>);
-
-impl LookupSubscription for ReflectorSubscription {}
-
 impl ClusterView for ReflectorView {
     fn snapshot(&self) -> Arc<dyn Snapshot> {
         let now = self.reflectors.snapshot();
@@ -217,12 +211,13 @@ impl LookupSource for ReflectorLookups {
     }
 
     fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        let handles: Vec<_> = lookups.iter().map(|lookup| self.0.reflectors.open(lookup)).collect();
+        let handles: Vec<ReflectorHandle> = lookups.iter().map(|lookup| self.0.reflectors.open(lookup)).collect();
         let reflectors = self.0.reflectors.clone();
         async move {
             reflectors.load_last_known().await;
             try_join_all(handles.iter().map(|handle| handle.synced())).await.map_err(|error| error.to_string())?;
-            Ok(Box::new(ReflectorSubscription(handles)) as Lookups)
+            // They keep the reflectors open.
+            Ok(Box::new(handles) as Lookups)
         }
         .boxed()
     }

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
             exit(weir::app::serve(*config), 1)
         }
         Command::Compile(flags) => {
-            let compiled = weir_runtime::compile_child(&flags.cache_dir, flags.memory);
+            let compiled = weir_runtime::Compiler::run_child(&flags.cache_dir, flags.memory);
             let code = compiled.as_ref().err().map_or(0, weir_runtime::ChildError::exit_code);
             exit(compiled, code)
         }

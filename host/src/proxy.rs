@@ -26,13 +26,15 @@ mod tests;
 mod unread;
 mod websocket;
 
+use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use weir_access::{Access, AccessParts, Outage};
-use weir_front::{Front, FrontConfig, ListenError, Listener, ServerTls};
+use weir_front::{Front, Listener, ServerTls};
 use weir_process::ledger::Ledger;
 use weir_runtime::ServingReceiver;
 use weir_store::ClusterWatch;
@@ -100,6 +102,20 @@ impl Default for ProxyConfig {
     }
 }
 
+/// A reason why a listener cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The plain port is not on a loopback address.
+    #[error(
+        "{0} is not a loopback address: without TLS, tokens travel in clear text; --allow-remote-plaintext permits it"
+    )]
+    NotLoopback(SocketAddr),
+    /// The socket has no local address.
+    #[error("the listening socket has no local address")]
+    Socket(#[source] io::Error),
+}
+
 /// The parts of the daemon that the proxy uses.
 #[derive(Debug)]
 pub struct ProxyParts {
@@ -132,6 +148,7 @@ pub struct Proxy {
     pool: Pool,
     /// The ports.
     front: Arc<Front>,
+    allow_remote_plaintext: bool,
     clients: Arc<ClientTable>,
     in_flight: Arc<InFlight>,
     unread: Arc<UnreadAnswers>,
@@ -147,11 +164,6 @@ impl Proxy {
     /// Creates a proxy for these API servers.
     #[must_use]
     pub fn new(config: ProxyConfig, parts: ProxyParts, tasks: Tasks) -> Arc<Self> {
-        let front = FrontConfig {
-            allow_remote_plaintext: config.allow_remote_plaintext,
-            max_connections: config.max_connections,
-            drain: config.drain,
-        };
         let access = Access::new(AccessParts {
             upstream: parts.upstream.clone(),
             outage: parts.outage.clone(),
@@ -191,7 +203,8 @@ impl Proxy {
             offline: Offline::new(handlers.clone(), parts.local_status),
             pool: Pool::new(handlers.clone(), pool),
             handlers,
-            front: Front::new(&front, tasks),
+            front: Front::new(config.max_connections, config.drain, tasks),
+            allow_remote_plaintext: config.allow_remote_plaintext,
             clients: parts.clients,
             in_flight: Arc::default(),
             unread,
@@ -231,11 +244,17 @@ impl Proxy {
     /// # Errors
     /// The listener is not on a loopback address, and the configuration does not allow that.
     pub fn serve(self: &Arc<Self>, listener: impl Into<Listener>) -> Result<(), ListenError> {
-        self.front.serve(self, listener.into())
+        let listener = listener.into();
+        let address = listener.socket.local_addr().map_err(ListenError::Socket)?;
+        if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
+            return Err(ListenError::NotLoopback(address));
+        }
+        self.front.serve(self, listener, None);
+        Ok(())
     }
 
     /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
     pub fn serve_tls(self: &Arc<Self>, listener: impl Into<Listener>, tls: Arc<ServerTls>) {
-        self.front.serve_tls(self, listener.into(), tls);
+        self.front.serve(self, listener.into(), Some(tls));
     }
 }

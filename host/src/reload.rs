@@ -42,7 +42,7 @@ use crate::admin::status::{FilterStatus, ReloadError, ReloadResult};
 use crate::config::{ConfigSource, Configuration};
 use crate::modules::Modules;
 use crate::node_facts::NodeState;
-use weir_runtime::{Filter, FilterSet, Loader, Serving, ServingSender};
+use weir_runtime::{Filter, FilterSet, Loader, Serving};
 use weir_spec::MatchRule;
 
 /// The first pause before a retry. Some errors end without a change that Weir watches, such as a missing permission.
@@ -65,7 +65,7 @@ pub struct Reloader {
     /// Compiles and validates modules.
     pub loader: Loader,
     /// Publishes the filter set to the proxy.
-    pub serving: ServingSender,
+    pub serving: watch::Sender<Serving>,
     /// Reports results on the admin port.
     pub status: Arc<FilterStatus>,
     /// Counts results.

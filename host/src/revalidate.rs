@@ -50,7 +50,7 @@ fn add(collected: &mut ChangeSet, change: &Change) {
         Change::AllObjects { lookup } => collected.add_lookup(lookup),
         Change::Objects { lookup, keys } => {
             for key in keys {
-                collected.add_object(lookup, &key.namespace, &key.name);
+                collected.add_object(lookup, key.namespace(), key.name());
             }
         }
     }

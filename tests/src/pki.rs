@@ -10,7 +10,7 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject as _;
-use weir_front::CertificateInfo;
+use weir_upstream::CertificateInfo;
 use x509_cert::der::Decode as _;
 use x509_cert::der::oid::AssociatedOid as _;
 use x509_cert::ext::pkix::SubjectAltName;

@@ -29,8 +29,8 @@ const PLACES: &[Place] = &[
             "store/src/disk/seal.rs",
             "store/src/disk/storage.rs",
             // Files of the kernel, in memory.
+            "process/src/cgroup.rs",
             "process/src/child.rs",
-            "runtime/src/module/cgroup.rs",
             "src/admin/metrics.rs",
             // A child process; measurements; the test of the documents.
             "document/examples/speed.rs",

@@ -28,7 +28,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("src/reload/changes.rs", "entries", "the filters of the configuration"),
     ("src/reload/changes.rs", "named", "the filters of the configuration"),
     ("front/src/tls.rs", "client_ca", "a file that the configuration names"),
-    ("front/src/certificate_info.rs", "names", "the certificate names them"),
+    ("upstream/src/certificates.rs", "names", "the certificate names them"),
     ("view/src/registry.rs", "named", "the configuration names them"),
     ("view/src/refresh.rs", "degraded", "objects of a store, which is charged"),
     ("view/src/watchers.rs", "watches", "open watches, which are charged"),

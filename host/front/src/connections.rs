@@ -75,7 +75,7 @@ pub struct ActiveRequest(Connection);
 
 /// Why a connection is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotAdmitted {
+pub(crate) enum NotAdmitted {
     /// The peer has its share of connections, and all of them have requests.
     Share,
     /// The port is full, and all connections have requests.
@@ -117,11 +117,17 @@ impl Connections {
         self.freed.notified().await;
     }
 
-    /// Counts a connection, and closes an idle one if there is no room.
+    /// Counts a connection, and closes an idle one if there is no room. `None`: there is neither room nor an idle connection.
+    #[must_use]
+    pub fn admit(self: &Arc<Self>, peer: ConnectionPeer) -> Option<Connection> {
+        self.try_admit(peer).ok()
+    }
+
+    /// Counts a connection, as [`Self::admit`] does.
     ///
     /// # Errors
-    /// There is neither room nor an idle connection.
-    pub fn try_admit(self: &Arc<Self>, peer: ConnectionPeer) -> Result<Connection, NotAdmitted> {
+    /// Why it is not admitted.
+    pub(crate) fn try_admit(self: &Arc<Self>, peer: ConnectionPeer) -> Result<Connection, NotAdmitted> {
         let mut table = self.table();
         if table.of_peer.get(&peer).is_some_and(|open| *open >= self.share) {
             let idle = table.longest_idle(Some(peer)).ok_or(NotAdmitted::Share)?;

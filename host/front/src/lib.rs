@@ -8,13 +8,12 @@
 //! listener ─► handler ─► peer ─► client_trust ─► client_certificate
 //!   │            ├─────────┴──► connections
 //!   │            └────────────► head_guard
-//!   ├──► tls ─► certificate_info, metrics, client_trust, client_verifier
+//!   ├──► tls ─► metrics, client_trust, client_verifier
 //!   ├──► shut_down ─► connections, head_guard
 //!   ├──► waiting_clients ─► connections
-//!   └──► drain, log_limit, sockets, write_coalescer
+//!   └──► drain, sockets, write_coalescer
 //! ```
 
-mod certificate_info;
 mod client_certificate;
 mod client_trust;
 mod client_verifier;
@@ -23,7 +22,6 @@ mod drain;
 mod handler;
 mod head_guard;
 mod listener;
-mod log_limit;
 mod metrics;
 mod peer;
 mod shut_down;
@@ -32,14 +30,12 @@ mod tls;
 mod waiting_clients;
 mod write_coalescer;
 
-pub use self::certificate_info::CertificateInfo;
 pub use self::client_certificate::Subject;
-pub use self::connections::{ActiveRequest, Connection, ConnectionPeer, Connections, NotAdmitted};
+pub use self::connections::{ActiveRequest, Connection, ConnectionPeer, Connections};
 pub use self::handler::Handler;
 pub use self::head_guard::HeadError;
-pub use self::listener::{Front, FrontConfig, ListenError};
-pub use self::log_limit::LogLimit;
+pub use self::listener::Front;
 pub use self::metrics::ServingCertificateMetrics;
 pub use self::peer::Peer;
 pub use self::sockets::{ListenSockets, Listener};
-pub use self::tls::{SecureConfig, ServerTls, ServerTlsError, ServingCertificate};
+pub use self::tls::{ServerTls, ServerTlsError, ServingCertificate};

@@ -3,7 +3,6 @@
 //! Bounds: the number of connections, in all and of each peer ([`Connections`]; a stream upgraded from a connection counts on),
 //! the time of a TLS handshake, the time without a request, the size of a request head, and the HTTP/2 streams of a connection.
 
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use weir_kube::Encoding;
+use weir_process::LogLimit;
 use weir_upstream::{Tasks, error_report};
 
 use crate::client_certificate::Subject;
@@ -28,7 +28,6 @@ use crate::connections::{ActiveRequest, Connection, ConnectionPeer, Connections,
 use crate::drain::Drain;
 use crate::handler::Handler;
 use crate::head_guard::{HEAD_BYTES, HEAD_FIELDS, HeadError, HeadGuard, OwnAnswers};
-use crate::log_limit::LogLimit;
 use crate::peer::Peer;
 use crate::shut_down::{LINGER, quiet, shut_down};
 use crate::sockets::Listener;
@@ -46,78 +45,37 @@ const STREAMS: u32 = 250;
 /// The pause after `accept` failed, probably because the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A reason why a listener cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ListenError {
-    /// The plain port is not on a loopback address.
-    #[error(
-        "{0} is not a loopback address: without TLS, tokens travel in clear text; --allow-remote-plaintext permits it"
-    )]
-    NotLoopback(SocketAddr),
-    /// The socket has no local address.
-    #[error("the listening socket has no local address")]
-    Socket(#[source] io::Error),
-}
-
 /// What all ports share: their settings, the tasks of their connections, and the end of them.
 #[derive(Debug)]
 pub struct Front {
     tasks: Tasks,
     drain: Drain,
     max_connections: usize,
-    allow_remote_plaintext: bool,
     refused_heads: LogLimit,
 }
 
-/// The settings of all ports.
-#[derive(Debug, Clone)]
-pub struct FrontConfig {
-    /// Whether plain HTTP may be served on other addresses than loopback.
-    pub allow_remote_plaintext: bool,
-    /// The most concurrent connections of a port. One peer has at most half of them.
-    pub max_connections: usize,
-    /// The longest time to finish open requests when the daemon stops.
-    pub drain: Duration,
-}
-
 impl Front {
-    /// Creates what all ports share. They stop with the tasks.
+    /// Creates what all ports share. They stop with the tasks: open requests have the time `drain` to finish. A port has at most
+    /// `max_connections`, and one peer at most half of them.
     #[must_use]
-    pub fn new(config: &FrontConfig, tasks: Tasks) -> Arc<Self> {
-        let FrontConfig { allow_remote_plaintext, max_connections, drain } = *config;
-        let (drain, refused_heads) = (Drain::new(drain), LogLimit::default());
-        Arc::new(Self { tasks, drain, max_connections, allow_remote_plaintext, refused_heads })
+    pub fn new(max_connections: usize, drain: Duration, tasks: Tasks) -> Arc<Self> {
+        Arc::new(Self { tasks, drain: Drain::new(drain), max_connections, refused_heads: LogLimit::default() })
     }
 
-    /// Starts to serve plain HTTP on a bound listener, and returns. It stops with the daemon.
-    ///
-    /// # Errors
-    /// The listener is not on a loopback address, and the configuration does not allow that.
-    pub fn serve<H: Handler>(self: &Arc<Self>, handler: &Arc<H>, listener: Listener) -> Result<(), ListenError> {
-        let address = listener.socket.local_addr().map_err(ListenError::Socket)?;
-        if !address.ip().to_canonical().is_loopback() && !self.allow_remote_plaintext {
-            return Err(ListenError::NotLoopback(address));
+    /// Starts to serve a bound listener, and returns: plain HTTP, or HTTPS, whose certificate files it then reloads. It stops with
+    /// the daemon.
+    pub fn serve<H: Handler>(self: &Arc<Self>, handler: &Arc<H>, listener: Listener, tls: Option<Arc<ServerTls>>) {
+        if let Some(tls) = &tls {
+            self.tasks.spawn_until_stop(tls.clone().watch_files());
         }
-        self.start(handler, listener, None);
-        Ok(())
-    }
-
-    /// Starts to serve HTTPS on a bound listener and to reload the certificate files, and returns. Both stop with the daemon.
-    pub fn serve_tls<H: Handler>(self: &Arc<Self>, handler: &Arc<H>, listener: Listener, tls: Arc<ServerTls>) {
-        self.tasks.spawn_until_stop(tls.clone().watch_files());
-        self.start(handler, listener, Some(tls));
+        let connections = Connections::new(self.max_connections);
+        let port = Arc::new(Port { front: self.clone(), handler: handler.clone(), tls, connections });
+        self.tasks.spawn(accept(port, listener));
     }
 
     /// Returns when open requests are given up, upgraded streams included. The first call starts the timeout.
     pub fn deadline(&self) -> Instant {
         self.drain.deadline()
-    }
-
-    fn start<H: Handler>(self: &Arc<Self>, handler: &Arc<H>, listener: Listener, tls: Option<Arc<ServerTls>>) {
-        let connections = Connections::new(self.max_connections);
-        let port = Arc::new(Port { front: self.clone(), handler: handler.clone(), tls, connections });
-        self.tasks.spawn(accept(port, listener));
     }
 
     fn log_refused(&self, peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {

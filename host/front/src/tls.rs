@@ -9,7 +9,6 @@
 //! connections are open.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,26 +22,14 @@ use tokio_rustls::TlsAcceptor;
 
 use weir_process::WatchedFiles;
 use weir_upstream::clock::CertificateClock;
-use weir_upstream::error_report;
+use weir_upstream::{CertificateInfo, error_report};
 
-use crate::certificate_info::CertificateInfo;
 use crate::client_trust::ClientTrust;
 use crate::client_verifier::ClientVerifier;
 use crate::metrics::ServingCertificateMetrics;
 
 /// The largest file in bytes.
 const MAX_FILE: usize = 4 << 20;
-
-/// The HTTPS port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecureConfig {
-    /// The address that it listens on.
-    pub address: SocketAddr,
-    /// The source of its certificate.
-    pub certificate: ServingCertificate,
-    /// The CA bundle for client certificates. Without it, none are requested.
-    pub client_ca: Option<PathBuf>,
-}
 
 /// The source of the certificate of the HTTPS port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,12 +98,19 @@ pub enum ServerTlsError {
 /// The TLS configuration of the HTTPS port.
 #[derive(Debug)]
 pub struct ServerTls {
-    source: SecureConfig,
+    source: Source,
     files: WatchedFiles,
     installed: Mutex<Installed>,
     config: ArcSwap<ServerConfig>,
     pub(crate) trust: Arc<ClientTrust>,
     metrics: Arc<ServingCertificateMetrics>,
+}
+
+/// What configures TLS.
+#[derive(Debug, Clone)]
+struct Source {
+    certificate: ServingCertificate,
+    client_ca: Option<PathBuf>,
 }
 
 /// What a new configuration is made of, beside the files that have changed.
@@ -143,15 +137,17 @@ type Configured = (ServerConfig, Option<Arc<dyn ClientCertVerifier>>);
 type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl ServerTls {
-    /// Reads the files. A requested certificate does not exist yet. Invalid files are logged, and not used until they are valid:
+    /// Reads the files. Without the CA bundle `client_ca`, no client certificates are requested. A requested certificate does not exist yet. Invalid files are logged, and not used until they are valid:
     /// another component of the node may be writing it.
     ///
     /// # Errors
     /// This machine has no TLS.
     pub async fn load(
-        source: SecureConfig,
+        certificate: ServingCertificate,
+        client_ca: Option<PathBuf>,
         metrics: Arc<ServingCertificateMetrics>,
     ) -> Result<Arc<Self>, ServerTlsError> {
+        let source = Source { certificate, client_ca };
         let files = WatchedFiles::default();
         let read = PemFiles::read(&source, &files).await;
         let configured = read.and_then(|pem| Ok((configure(&source, &pem, None, &metrics)?, pem.client_ca)));
@@ -234,7 +230,7 @@ impl ServerTls {
 
 impl PemFiles {
     /// Reads the files, and follows them.
-    async fn read(source: &SecureConfig, files: &WatchedFiles) -> Result<Self, ServerTlsError> {
+    async fn read(source: &Source, files: &WatchedFiles) -> Result<Self, ServerTlsError> {
         let mut pem = Self::default();
         // Each is followed, also where another one cannot be read.
         if let ServingCertificate::Files { certificate, key } = &source.certificate {
@@ -250,14 +246,14 @@ impl PemFiles {
 }
 
 /// The configuration before the files are valid.
-fn without_files(source: &SecureConfig, metrics: &ServingCertificateMetrics) -> Result<Configured, ServerTlsError> {
-    let source = SecureConfig { certificate: ServingCertificate::Requested, ..source.clone() };
+fn without_files(source: &Source, metrics: &ServingCertificateMetrics) -> Result<Configured, ServerTlsError> {
+    let source = Source { certificate: ServingCertificate::Requested, ..source.clone() };
     configure(&source, &PemFiles::default(), None, metrics)
 }
 
 /// Builds the configuration from the files. `issued` is the certificate if it is a requested one.
 fn configure(
-    source: &SecureConfig,
+    source: &Source,
     pem: &PemFiles,
     issued: Option<ChainAndKey>,
     metrics: &ServingCertificateMetrics,
@@ -295,8 +291,7 @@ fn configure(
             (builder.with_client_cert_verifier(verifier.clone()), Some(verifier))
         }
     };
-    let validity =
-        pair.as_ref().and_then(|(chain, _)| chain.first()).and_then(CertificateInfo::of).map(|info| info.validity());
+    let info = pair.as_ref().and_then(|(chain, _)| CertificateInfo::of(chain.first()?));
     let mut config = match pair {
         Some((chain, key)) => builder.with_single_cert(chain, key).map_err(invalid_pair)?,
         // A resolver without certificates, which fails each handshake.
@@ -308,8 +303,8 @@ fn configure(
     }
     config.time_provider = Arc::new(CertificateClock);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    if let Some(validity) = validity {
-        metrics.set(validity);
+    if let Some(info) = info {
+        metrics.set(info.validity());
     }
     Ok((config, verifier))
 }
@@ -350,8 +345,7 @@ mod tests {
     }
 
     async fn load_error(certificate: &Path, key: &Path, client_ca: Option<PathBuf>) -> String {
-        let files = SecureConfig {
-            address: "127.0.0.1:0".parse().unwrap(),
+        let files = Source {
             certificate: ServingCertificate::Files { certificate: certificate.to_owned(), key: key.to_owned() },
             client_ca,
         };
@@ -366,13 +360,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = pair(folder.path(), "a");
         let bundle = folder.path().join("clients.crt");
-        let source = SecureConfig {
-            address: "127.0.0.1:0".parse().unwrap(),
-            certificate: ServingCertificate::Requested,
-            client_ca: Some(bundle.clone()),
-        };
+        let source = Source { certificate: ServingCertificate::Requested, client_ca: Some(bundle.clone()) };
         let metrics = Arc::<ServingCertificateMetrics>::default();
-        let tls = ServerTls::load(source.clone(), metrics.clone()).await.unwrap();
+        let tls = ServerTls::load(source.certificate.clone(), source.client_ca.clone(), metrics.clone()).await.unwrap();
         let chain = CertificateDer::pem_file_iter(&certificate).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
         tls.install(chain, PrivateKeyDer::from_pem_file(&key).unwrap()).unwrap();
         assert!(metrics.validity().is_none(), "handshakes fail");

@@ -23,12 +23,13 @@ mod trace_cache;
 mod version;
 
 pub use chain::{Chain, DocumentFilter, Unwritable, Written};
-pub use dependency_set::{ChangeSet, DependencySet};
+pub use dependency_set::ChangeSet;
+pub(crate) use dependency_set::DependencySet;
 pub use explanation::{Decision, FilterExplanation};
 pub(crate) use filter::FilterParts;
 pub use filter::{Filter, Lookups};
 pub use outcome::{Failure, Filtered, Outcome, Outcomes, Slot};
-pub use serving::{Serving, ServingReceiver, ServingSender};
+pub use serving::{Serving, ServingReceiver};
 pub use set::FilterSet;
 pub use set_aside::SetAsideObject;
-pub use version::{ChainPeriod, ChainVersion, tick};
+pub use version::{ChainPeriod, ChainVersion};

@@ -11,15 +11,15 @@ mod testing;
 mod wasm;
 
 pub use filter::{
-    Chain, ChainPeriod, ChainVersion, ChangeSet, Decision, DependencySet, DocumentFilter, Failure, Filter,
-    FilterExplanation, FilterSet, Filtered, Lookups, Outcome, Outcomes, Serving, ServingReceiver, ServingSender,
-    SetAsideObject, Slot, Unwritable, Written, tick,
+    Chain, ChainPeriod, ChainVersion, ChangeSet, Decision, DocumentFilter, Failure, Filter, FilterExplanation,
+    FilterSet, Filtered, Lookups, Outcome, Outcomes, Serving, ServingReceiver, SetAsideObject, Slot, Unwritable,
+    Written,
 };
 pub use metrics::{BreakerChange, FilterCounts, RuntimeMetrics};
-pub use module::{ChildError, Compiler, LoadError, Loader, LookupSource, Probe, compile_child, memory_limit};
+pub use module::{ChildError, Compiler, LoadError, Loader, LookupSource, Probe};
 pub use wasm::{
-    ClusterView, Dependency, Description, Edit, Endpoint, Engine, EngineError, FailureClass, LinkError, Linked,
-    LookupSubscription, RawLookup, RawPlan, Read, Snapshot, Step, Steps, Target, Verdict, not_wasm,
+    ClusterView, Description, Endpoint, Engine, EngineError, FailureClass, LinkError, RawLookup, Snapshot, Step, Steps,
+    not_wasm,
 };
 
 pub(crate) use filter::*;

@@ -30,25 +30,26 @@ mod view;
 mod wasi;
 
 pub use bindings::exports::weir::filter::module::Lookup as RawLookup;
-pub use dependency::Dependency;
-pub(crate) use dependency::{Dependencies, Epoch};
+pub(crate) use bindings::exports::weir::filter::module::Plan;
+pub(crate) use dependency::{Dependencies, Dependency, Epoch};
 pub use engine::{Engine, EngineError};
 pub(crate) use evaluate::{Scope, evaluate};
 pub use explanation::{Step, Steps};
 pub use fault::FailureClass;
 pub(crate) use fault::Fault;
 pub use header::not_wasm;
-pub use host_call::{Edit, Read, Target};
+#[cfg(test)]
+pub(crate) use host_call::{Edit, Read, Target};
 pub(crate) use host_call::{HostCall, Observed};
-pub(crate) use instance::{Bounds, Called, StartError};
-pub use instance::{Description, LinkError, Linked, RawPlan};
+pub(crate) use instance::{Bounds, Called, Linked, StartError};
+pub use instance::{Description, LinkError};
 #[cfg(test)]
 pub(crate) use lookup::{Declared, LookupContext};
 pub(crate) use pool::{Checkout, Pool};
 pub(crate) use state::InstanceContext;
 pub(crate) use trace::{Extent, Trace};
-pub use verdict::Verdict;
-pub use view::{ClusterView, Endpoint, LookupSubscription, Snapshot};
+pub(crate) use verdict::Verdict;
+pub use view::{ClusterView, Endpoint, Snapshot};
 
 #[cfg(test)]
 mod linear_cost;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
-use weir_front::{SecureConfig, ServingCertificate, ServingCertificateMetrics};
+use weir_front::{ServingCertificate, ServingCertificateMetrics};
 use weir_process::one_line;
 use weir_store::CacheDifference;
 use weir_store::disk::DiskCache;
@@ -84,8 +84,8 @@ pub(crate) struct HttpsPort {
 
 impl HttpsPort {
     /// The port of a daemon that starts now.
-    pub(crate) fn new(config: &SecureConfig, certificate: Arc<ServingCertificateMetrics>) -> Self {
-        let is_requested = config.certificate == ServingCertificate::Requested;
+    pub(crate) fn new(source: &ServingCertificate, certificate: Arc<ServingCertificateMetrics>) -> Self {
+        let is_requested = *source == ServingCertificate::Requested;
         // A file needs nobody.
         let wait = if is_requested { APPROVAL } else { Duration::ZERO };
         Self { certificate, is_requested, expected: Instant::now() + wait }
@@ -351,7 +351,7 @@ fn rounded(time: Duration) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use weir_store::disk::sample_conditions;
+    use weir_store::disk::DiskCondition;
     use weir_upstream::UpstreamConfig;
 
     use super::*;
@@ -389,7 +389,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_wrong_with_the_disk_is_in_the_troubleshooting() {
-        let conditions = sample_conditions();
+        let conditions = DiskCondition::samples();
         for condition in &conditions {
             assert_documented(condition.name, &condition.text);
         }
@@ -484,11 +484,10 @@ pub(super) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_port_without_a_certificate_is_a_fault_once_it_could_have_been_approved() {
-        let config = |certificate| SecureConfig { address: ([127, 0, 0, 1], 0).into(), certificate, client_ca: None };
         let files = ServingCertificate::Files { certificate: "c".into(), key: "k".into() };
         let shown = |notices: &Notices| text(notices, "no-certificate");
-        let port = |certificate| {
-            let port = HttpsPort::new(&config(certificate), Arc::default());
+        let port = |source| {
+            let port = HttpsPort::new(&source, Arc::default());
             Notices { https: Some(port), ..Notices::default() }
         };
         assert_eq!(shown(&Notices::default()), None, "there is no HTTPS port");

@@ -110,9 +110,9 @@ impl Admin {
                 match listener.accept().await {
                     Ok((stream, address)) => {
                         let peer = ConnectionPeer::of(address, stream.local_addr().ok());
-                        match connections.try_admit(peer) {
-                            Ok(connection) => admin.connection(stream, address, connection, &spawner),
-                            Err(_) => tracing::warn!(%address, client = %peer, "connection to the admin port refused: half of all connections are of this client, or all, and have requests"),
+                        match connections.admit(peer) {
+                            Some(connection) => admin.connection(stream, address, connection, &spawner),
+                            None => tracing::warn!(%address, client = %peer, "connection to the admin port refused: half of all connections are of this client, or all, and have requests"),
                         }
                     }
                     Err(error) => {

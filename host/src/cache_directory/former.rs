@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir_store::disk::is_watch_cache;
+use weir_store::disk::DiskConfig;
 
 use super::check_owner;
 
@@ -117,7 +117,7 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
-        if is_watch_cache(&entry.file_name()) {
+        if DiskConfig::is_watch_cache(&entry.file_name()) {
             continue;
         }
         let (kind, copy) = (entry.file_type()?, to.join(entry.file_name()));

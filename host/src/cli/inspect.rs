@@ -54,8 +54,8 @@ fn describe(probe: &Probe, entry: &FilterEntry, file: &str, digest: &Digest, (si
     let _ = writeln!(text, "size        {size} bytes, {packed} with gzip: {fits}");
     let _ =
         writeln!(text, "memory      {:.1} MiB for one instance at its start", probe.memory as f64 / (1 << 20) as f64);
-    let _ = writeln!(text, "matches     {}", list(probe.plan.matches.clone()));
-    let _ = writeln!(text, "lookups     {}", list(probe.plan.lookups.iter().map(lookup).collect()));
+    let _ = writeln!(text, "matches     {}", list(probe.matches.clone()));
+    let _ = writeln!(text, "lookups     {}", list(probe.lookups.iter().map(lookup).collect()));
     let _ = writeln!(text, "imports     {}", list(probe.imports.clone()));
     let _ = writeln!(text, "\nAn entry for filters.yaml:\n");
     let _ = writeln!(text, "  - name: {}\n    module: {file}\n    digest: {digest}", entry.name);
@@ -66,7 +66,7 @@ fn describe(probe: &Probe, entry: &FilterEntry, file: &str, digest: &Digest, (si
     let missing = |lookup: &&RawLookup| lookup.resource.parse().is_ok_and(|resource| !granted.contains(&resource));
     let mut grants: Vec<_> = granted.iter().map(ToString::to_string).collect();
     let before = grants.len();
-    for lookup in probe.plan.lookups.iter().filter(missing) {
+    for lookup in probe.lookups.iter().filter(missing) {
         if !grants.contains(&lookup.resource) {
             grants.push(lookup.resource.clone());
         }

@@ -46,7 +46,7 @@ pub fn record(flags: &RecordFlags) -> Result<(), CommandError> {
             objects.extend(cluster.list(&Wanted::all(resource, flags.namespace.as_deref())).await?.unwrap_or_default());
         }
         let mut looked_up: Vec<Value> = Vec::new();
-        for lookup in &probe.plan.lookups {
+        for lookup in &probe.lookups {
             let found = cluster.list(&Wanted::of(lookup)?).await?.unwrap_or_default();
             looked_up.extend(found);
         }
@@ -82,7 +82,7 @@ fn matched(flags: &RecordFlags, probe: &Probe, entry: &FilterEntry) -> Result<Ve
     if !flags.resource.is_empty() {
         return Ok(flags.resource.clone());
     }
-    let planned = || probe.plan.matches.iter().filter_map(|rule| rule.parse().ok()).collect();
+    let planned = || probe.matches.iter().filter_map(|rule| rule.parse().ok()).collect();
     let rules: Vec<MatchRule> = entry.matches.clone().unwrap_or_else(planned);
     let mut resources: Vec<GroupResource> = rules.iter().filter_map(|rule| rule.resource().cloned()).collect();
     resources.sort();

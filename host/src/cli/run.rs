@@ -61,9 +61,9 @@ async fn rules(loader: &Loader, entry: FilterEntry, module: &Bytes) -> Result<Ve
     if let Some(rules) = entry.matches {
         return Ok(rules);
     }
-    let plan = loader.inspect(&entry, module).await?.plan;
+    let probe = loader.inspect(&entry, module).await?;
     // A rule that is none was refused when the filter was loaded.
-    Ok(plan.matches.iter().filter_map(|rule| rule.parse().ok()).collect())
+    Ok(probe.matches.iter().filter_map(|rule| rule.parse().ok()).collect())
 }
 
 async fn run_on(set: &FilterSet, rules: &[MatchRule], objects: &[Value]) -> (String, RunSummary) {

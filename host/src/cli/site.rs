@@ -101,7 +101,7 @@ impl Site {
             let found = found.map_err(|reason| refused(entry, reason))?;
             let probe = self.workbench.loader(nothing.clone()).inspect(entry, &found.bytes).await;
             let probe = probe.map_err(|error| refused(entry, weir_upstream::error_report(&error)))?;
-            for lookup in &probe.plan.lookups {
+            for lookup in &probe.lookups {
                 let wanted = Wanted::of(lookup)?;
                 match self.cluster.list(&wanted).await? {
                     Some(objects) => looked_up.extend(objects),

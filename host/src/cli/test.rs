@@ -150,7 +150,7 @@ async fn wrong_plan(
     let entry = FilterEntry { settings: settings_of(&settings)?, ..base.clone() };
     Ok(match loader.inspect(&entry, module).await {
         Ok(probe) => {
-            let lookups = probe.plan.lookups.into_iter().map(|lookup| Lookup {
+            let lookups = probe.lookups.into_iter().map(|lookup| Lookup {
                 resource: lookup.resource,
                 versions: lookup.versions,
                 name: lookup.name,
@@ -158,7 +158,7 @@ async fn wrong_plan(
                 metadata_only: lookup.metadata_only,
                 optional: lookup.optional,
             });
-            let found = Plan { matches: probe.plan.matches, lookups: lookups.collect() };
+            let found = Plan { matches: probe.matches, lookups: lookups.collect() };
             compare_plans(&expected, &found).err()
         }
         Err(error) => Some(weir_upstream::error_report(&error)),

@@ -19,8 +19,7 @@ use crate::unpack::unpacked;
 use weir_kube::{GroupResource, utf8, yaml_documents};
 use weir_process::files::read_now;
 use weir_runtime::{
-    ClusterView, Compiler, Endpoint, Engine, EngineError, Filter, LoadError, Loader, LookupSource, LookupSubscription,
-    Lookups, not_wasm,
+    ClusterView, Compiler, Endpoint, Engine, EngineError, Filter, LoadError, Loader, LookupSource, Lookups, not_wasm,
 };
 use weir_spec::{Digest, FilterEntry, FilterName, LookupSpec, MAX_MODULE};
 use weir_store::read_objects;
@@ -32,15 +31,9 @@ const MAX_OBJECTS: usize = 256 << 20;
 #[derive(Debug)]
 struct StaticLookups(Arc<dyn ClusterView>);
 
-/// Objects that never change need no subscription.
-#[derive(Debug)]
-struct NoSubscription;
-
 /// Loads modules. Its loaders share what is compiled.
 #[derive(Debug)]
 pub struct Workbench(Loader);
-
-impl LookupSubscription for NoSubscription {}
 
 impl LookupSource for StaticLookups {
     fn view(&self) -> Arc<dyn ClusterView> {
@@ -48,7 +41,8 @@ impl LookupSource for StaticLookups {
     }
 
     fn follow(&self, _lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
-        Box::pin(std::future::ready(Ok(Box::new(NoSubscription) as Lookups)))
+        // Objects that never change need no subscription.
+        Box::pin(std::future::ready(Ok(Box::new(()) as Lookups)))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Validates the flags of the HTTPS port and of the address for pods.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
-use weir_front::{SecureConfig, ServingCertificate};
+use weir_front::ServingCertificate;
 
 use super::flags::ServeFlags;
 use super::peers::PeersConfig;
@@ -20,6 +21,17 @@ pub struct PodsConfig {
 
 /// The longest name of a network interface in Linux (`IFNAMSIZ` without the final zero byte).
 const LONGEST_INTERFACE: usize = 15;
+
+/// The HTTPS port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecureConfig {
+    /// The address that it listens on.
+    pub address: SocketAddr,
+    /// The source of its certificate.
+    pub certificate: ServingCertificate,
+    /// The CA bundle for client certificates. Without it, none are requested.
+    pub client_ca: Option<PathBuf>,
+}
 
 /// The HTTPS port. Returns none if no flag asks for it.
 pub(super) fn secure_config(

@@ -14,9 +14,8 @@ use super::memory::MemoryParts;
 use super::peers::PeersConfig;
 use super::registry::TrustFlags;
 use super::resend::Resend;
-use super::secure::{PodsConfig, secure_config};
+use super::secure::{PodsConfig, SecureConfig, secure_config};
 use super::upstream;
-use weir_front::SecureConfig;
 use weir_runtime::Endpoint;
 use weir_upstream::{ServerMode, ServerSource};
 use weir_view::CachedResources;
@@ -218,7 +217,7 @@ impl ServeConfig {
         let offline_grace = parse_duration("--offline-grace", &flags.offline_grace, &mut errors);
         let peer_silence = parse_duration("--peer-silence", &flags.peer_silence, &mut errors);
         let drain = parse_duration("--drain-timeout", &flags.drain_timeout, &mut errors);
-        let memory = flags.memory.validate(weir_runtime::memory_limit(), &mut errors);
+        let memory = flags.memory.validate(weir_process::memory_limit(), &mut errors);
         let uplink_rate = flags.uplink_rate.as_ref().and_then(|rate| {
             let parsed = quantity(rate).and_then(NonZeroU64::new);
             if parsed.is_none() {

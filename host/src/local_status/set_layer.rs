@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use weir_kube::{GroupResource, KUBELET, VerbClass};
-use weir_runtime::{DocumentFilter, FilterSet, Filtered, Serving, ServingReceiver, Slot, tick};
+use weir_runtime::{ChainVersion, DocumentFilter, FilterSet, Filtered, Serving, ServingReceiver, Slot};
 use weir_spec::Writes;
 use weir_upstream::Tasks;
 
@@ -72,7 +72,7 @@ impl DocumentFilter for StatusFilter {
 /// Returns the filter sets that `base` names, from the first report on with the local status in front.
 pub(crate) fn layer(status: Arc<LocalStatus>, base: ServingReceiver, tasks: &Tasks) -> ServingReceiver {
     let (sender, layered) = watch::channel(base.borrow().clone());
-    let filter = StatusFilter { status, identity: tick() };
+    let filter = StatusFilter { status, identity: ChainVersion::tick() };
     tasks.spawn_until_stop(run(filter, base, sender));
     layered
 }

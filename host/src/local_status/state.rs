@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use weir_runtime::tick;
+use weir_runtime::ChainVersion;
 use weir_store::disk::DiskCache;
 use weir_store::{ResourceStores, StoreHandle, StoreReader};
 use weir_upstream::{Upstream, clock};
@@ -169,7 +169,7 @@ impl LocalStatus {
             metrics,
             state: Mutex::default(),
             overlay: ArcSwap::default(),
-            generation: watch::Sender::new(tick()),
+            generation: watch::Sender::new(ChainVersion::tick()),
             phase: watch::Sender::new(Phase::Starting),
             changed: Notify::new(),
         })
@@ -284,7 +284,7 @@ impl LocalStatus {
         }
         let is_empty = overlay.is_empty();
         self.overlay.store(Arc::new(overlay));
-        self.generation.send_replace(tick());
+        self.generation.send_replace(ChainVersion::tick());
         if !is_empty {
             self.phase.send_if_modified(|phase| {
                 let is_first = *phase == Phase::Idle;

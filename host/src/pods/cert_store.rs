@@ -11,8 +11,9 @@ use rcgen::KeyPair;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use weir_front::{CertificateInfo, Subject};
+use weir_front::Subject;
 use weir_process::files;
+use weir_upstream::CertificateInfo;
 
 /// The file names in the cache directory.
 pub(crate) const CERTIFICATE: &str = "serving-certificate.pem";

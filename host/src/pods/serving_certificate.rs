@@ -19,8 +19,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::cert_store::{CertStore, KeyAndChain};
 use super::certificate_request::{CertificateError, CertificateRequester};
-use weir_front::{CertificateInfo, ServerTls, ServerTlsError};
-use weir_upstream::{BackOff, Upstream, clock, error_report, jitter};
+use weir_front::{ServerTls, ServerTlsError};
+use weir_upstream::{BackOff, CertificateInfo, Upstream, clock, error_report, jitter};
 
 /// The time between two checks of the required names.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3600);

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Incoming;
 use weir_kube::{Encoding, Identity, RequestInfo, ResourceRequest, Verb};
 use weir_process::files;
-use weir_store::is_shared;
+use weir_store::Peers;
 
 use super::{PeerError, Pool};
 use crate::config::PEER_PATH;
@@ -170,7 +170,7 @@ fn is_shared_read(method: &Method, resource: &ResourceRequest) -> bool {
         && matches!(resource.verb, Verb::List | Verb::Watch)
         && resource.name.is_none()
         && resource.subresource.is_none()
-        && is_shared(&resource.resource)
+        && Peers::share(&resource.resource)
 }
 
 /// Ends a watch when the API server cannot be reached, so that the peer goes on elsewhere.

@@ -32,12 +32,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use weir_apiserver::ApiServer;
 
-use super::{Proxy, ProxyConfig, ProxyParts};
+use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
 use weir_access::Outage;
-use weir_front::ListenError;
 use weir_process::ledger::Ledger;
-use weir_runtime::{FilterSet, Serving, ServingSender};
+use weir_runtime::{FilterSet, Serving};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig};
 use weir_view::CacheMetrics;
 
@@ -46,7 +45,7 @@ use self::script::Script;
 /// A proxy with its API server and a client.
 struct ProxyFixture {
     server: ApiServer,
-    serving: ServingSender,
+    serving: watch::Sender<Serving>,
     proxy: Arc<Proxy>,
     tasks: Tasks,
     url: String,

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use weir_front::LogLimit;
+use weir_process::LogLimit;
 use weir_upstream::clock;
 
 /// How often a line is logged.

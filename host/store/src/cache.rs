@@ -9,7 +9,7 @@
 //! Memory: each object once, and the old and new bytes of the events in the history, which is bounded.
 
 mod changed_objects;
-mod check;
+pub(crate) mod check;
 mod collection;
 mod compare;
 mod consistent;
@@ -19,7 +19,7 @@ mod history;
 mod list;
 mod list_room;
 mod object;
-mod reflector;
+pub(crate) mod reflector;
 mod reread;
 mod resource_store;
 mod snapshot;
@@ -28,15 +28,14 @@ mod store_status;
 mod trust;
 mod warnings;
 
-pub use self::check::{CacheDifference, CheckConfig, CheckMetrics};
+pub(crate) use self::check::CheckConfig;
 pub use self::collection::{Collection, ObjectContent};
-pub use self::compare::{Difference, Fingerprint, difference, state_at};
+pub use self::compare::Difference;
 pub use self::event::StoreEvent;
 pub use self::history::{History, HistoryGap};
 pub use self::list_room::ListRoom;
 pub use self::object::{Object, ObjectFormat};
-pub use self::reflector::ReflectorClient;
-pub(crate) use self::reflector::ResourceReflector;
+pub(crate) use self::reflector::{ReflectorClient, ResourceReflector};
 pub(crate) use self::resource_store::ResourceStore;
 #[cfg(test)]
 pub(crate) use self::snapshot::Delta;

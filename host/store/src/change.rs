@@ -5,14 +5,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use weir_spec::LookupSpec;
 
-/// The namespace and name of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey {
-    /// The namespace. Empty for cluster-scoped objects.
-    pub namespace: Box<str>,
-    /// The name.
-    pub name: Box<str>,
-}
+use super::store_key::StoreKey;
 
 /// A change of the store. The snapshot contains the change before the notification is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +15,7 @@ pub enum Change {
         /// The lookup of the reflector.
         lookup: Arc<LookupSpec>,
         /// The sorted keys of the objects.
-        keys: Vec<ObjectKey>,
+        keys: Vec<StoreKey>,
     },
     /// Any object of a lookup may have changed.
     AllObjects {

@@ -54,12 +54,11 @@ mod waiting;
 
 pub use self::cache::DiskCache;
 pub(crate) use self::cache::PersistHandle;
-pub use self::conditions::{DiskCondition, sample_conditions};
+pub use self::conditions::DiskCondition;
+pub use self::config::DiskConfig;
 pub(crate) use self::config::{Confidentiality, StoreName};
-pub use self::config::{DiskConfig, is_watch_cache};
 pub use self::error::{DiskError, DiskUnusable};
 pub use self::metrics::DiskMetrics;
-pub use self::ready_time::ReadyTime;
 pub use self::store_status::DiskStoreStatus;
 pub use self::values::CachedValue;
 

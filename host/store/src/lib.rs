@@ -17,7 +17,7 @@
 //! ```text
 //! node_addresses ─► reflectors ─► lookup ─► lookup_follower ─► resource_stores ─► disk ─► cache ─► resource_client ─► error
 //!       │                │          └─► discovery ─► resource_client   └─► store_reader    └─► stored_object
-//!       └─► netlink      └─► snapshot ─► change
+//!       └─► netlink      └─► snapshot ─► change ─► store_key
 //!                               └─► indexed_objects ◄─ file_objects, lookup_follower
 //! resource_client, cache ─► uplink
 //! resource_stores, disk, last_known ─► cluster_watch
@@ -52,14 +52,14 @@ mod stored_object;
 mod timing;
 mod uplink;
 
-pub use cache::{CacheDifference, CheckConfig, CheckMetrics, ReflectorClient};
-pub use change::{Change, Changes, ObjectKey};
+pub use cache::check::{CacheDifference, CheckConfig, CheckMetrics};
+pub use cache::reflector::ReflectorClient;
+pub use change::{Change, Changes};
 pub use cluster_watch::{ClusterChanges, ClusterWatch};
 pub use error::ReflectorError;
 pub use file_objects::{FileObjects, FileObjectsError, read_objects};
 pub use netlink::NetlinkEvents;
-pub use node_addresses::watch_addresses;
-pub use peers::{PeerClient, PeerOrder, Peers, is_shared};
+pub use peers::{PeerClient, PeerOrder, Peers};
 pub use reflector_state::ReflectorState;
 pub use reflectors::{ReflectorHandle, ReflectorStatus, Reflectors};
 pub use resource_stores::{DelegatedClients, ResourceStores, ResourceStoresConfig, StoreHandle, UserClients};

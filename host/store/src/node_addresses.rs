@@ -54,36 +54,38 @@ const GROUPS: &[MulticastGroup] = &[
     MulticastGroup::Ipv6Route,
 ];
 
-/// Writes the addresses to the store now and after each change, until the daemon stops.
-///
-/// Returns after the first read, or when it has failed.
-pub async fn watch_addresses(reflectors: &Reflectors, tasks: &Tasks) {
-    let mut events = match subscribe(reflectors, tasks).await {
-        Ok(events) => Some(events),
-        Err(error) => {
-            warn(&error);
-            None
-        }
-    };
-    let (reflectors, spawner) = (reflectors.clone(), tasks.clone());
-    tasks.spawn_until_stop(async move {
-        let mut backoff = BackOff::new(Duration::from_secs(1), Duration::from_secs(300));
-        loop {
-            match events.take() {
-                Some(subscribed) => {
-                    backoff.reset();
-                    let error = follow(subscribed, &reflectors).await;
-                    if spawner.is_stopping() {
-                        return;
-                    }
-                    warn(&error);
-                }
-                None => backoff.wait().await,
+impl Reflectors {
+    /// Writes the addresses of the node to the store now and after each change, until the daemon stops.
+    ///
+    /// Returns after the first read, or when it has failed.
+    pub async fn watch_addresses(&self, tasks: &Tasks) {
+        let mut events = match subscribe(self, tasks).await {
+            Ok(events) => Some(events),
+            Err(error) => {
+                warn(&error);
+                None
             }
-            // The first failure was logged; further attempts are not.
-            events = subscribe(&reflectors, &spawner).await.ok();
-        }
-    });
+        };
+        let (reflectors, spawner) = (self.clone(), tasks.clone());
+        tasks.spawn_until_stop(async move {
+            let mut backoff = BackOff::new(Duration::from_secs(1), Duration::from_secs(300));
+            loop {
+                match events.take() {
+                    Some(subscribed) => {
+                        backoff.reset();
+                        let error = follow(subscribed, &reflectors).await;
+                        if spawner.is_stopping() {
+                            return;
+                        }
+                        warn(&error);
+                    }
+                    None => backoff.wait().await,
+                }
+                // The first failure was logged; further attempts are not.
+                events = subscribe(&reflectors, &spawner).await.ok();
+            }
+        });
+    }
 }
 
 fn warn(error: &NetlinkError) {
@@ -221,7 +223,7 @@ mod tests {
     async fn the_loopback_address_is_found_unless_netlink_is_unavailable() {
         let tasks = Tasks::default();
         let reflectors = Reflectors::new(ResourceStores::new(ResourceStoresConfig::default(), tasks.clone()));
-        watch_addresses(&reflectors, &tasks).await;
+        reflectors.watch_addresses(&tasks).await;
         let addresses = reflectors.snapshot().addresses();
         if !addresses.is_empty() {
             assert!(addresses.iter().any(|address| address.ip.is_loopback()), "{addresses:?}");

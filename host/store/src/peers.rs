@@ -25,12 +25,6 @@ const SHARED: [(&str, &str); 9] = [
     ("nodebuckets", "apps.openyurt.io"),
 ];
 
-/// Returns whether peers serve a resource to each other.
-#[must_use]
-pub fn is_shared(resource: &GroupResource) -> bool {
-    SHARED.contains(&(&*resource.resource, &*resource.group))
-}
-
 /// One other Weir.
 #[derive(Clone)]
 pub struct PeerClient {
@@ -102,6 +96,12 @@ impl Peers {
         Self { own: own.into(), peers: peers.into() }
     }
 
+    /// Returns whether peers serve a resource to each other.
+    #[must_use]
+    pub fn share(resource: &GroupResource) -> bool {
+        SHARED.contains(&(&*resource.resource, &*resource.group))
+    }
+
     /// All peers.
     #[must_use]
     pub fn all(&self) -> &[PeerClient] {
@@ -117,7 +117,7 @@ impl Peers {
 
     /// The peers to ask for a collection of a resource, in this order.
     pub(crate) fn order(&self, resource: &GroupResource, collection: &str) -> PeerOrder {
-        if !is_shared(resource) {
+        if !Self::share(resource) {
             return PeerOrder::default();
         }
         self.order_for(collection)

@@ -103,7 +103,7 @@ impl Store {
             self.notify(if keys.len() > MAX_KEYS {
                 Change::AllObjects { lookup }
             } else {
-                Change::Objects { lookup, keys: keys.iter().map(super::store_key::StoreKey::to_object_key).collect() }
+                Change::Objects { lookup, keys }
             });
         }
     }

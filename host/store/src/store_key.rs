@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use weir_document::Document;
 
-use super::change::ObjectKey;
-
 /// The namespace and name of an object as one string, `namespace\0name`. Sorts by namespace, then by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreKey(Arc<str>);
@@ -40,10 +38,6 @@ impl StoreKey {
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.split_once('\0').map_or(&self.0, |(_, name)| name)
-    }
-
-    pub(super) fn to_object_key(&self) -> ObjectKey {
-        ObjectKey { namespace: self.namespace().into(), name: self.name().into() }
     }
 
     /// The key whose text [`StoreKey::as_str`] returned.

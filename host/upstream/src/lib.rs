@@ -55,7 +55,7 @@ mod ways;
 mod workers;
 
 pub use back_off::{BackOff, jitter};
-pub use certificates::CertificateValidity;
+pub use certificates::{CertificateInfo, CertificateValidity};
 pub use connect::SetupError;
 pub use connectivity::{Connectivity, Reconnects};
 pub use decoded_body::{DecodedBody, ResponseBodyError};

@@ -21,13 +21,13 @@ use weir_spec::Writes;
 pub trait DocumentFilter: Send + Sync + fmt::Debug {
     /// Returns the name in the configuration.
     fn name(&self) -> &Arc<str>;
-    /// Returns a number from [`tick`](super::tick) that identifies the filter.
+    /// Returns a number from [`ChainVersion::tick`] that identifies the filter.
     fn identity(&self) -> u64;
     /// Returns whether the filter applies to a request. The comparison of `component` ignores case.
     fn matches(&self, component: &str, resource: &GroupResource, class: VerbClass) -> bool;
     /// Returns the policy for writes of objects that the filter edits or hides.
     fn writes(&self) -> Writes;
-    /// Returns a number from [`tick`](super::tick). It grows when a looked-up value changes.
+    /// Returns a number from [`ChainVersion::tick`]. It grows when a looked-up value changes.
     fn generation(&self) -> u64;
     /// Subscribes to the generation.
     fn subscribe(&self) -> watch::Receiver<u64>;

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 pub use self::change_set::ChangeSet;
 use self::table::Table;
-use super::version::tick;
+use super::version::ChainVersion;
 use crate::{ClusterView, Dependencies, Epoch, Snapshot};
 
 /// The maximum number of dependencies of one filter.
@@ -28,7 +28,7 @@ const CHUNK: usize = 512;
 
 /// The dependency set of one filter. Clones share it.
 #[derive(Debug, Clone)]
-pub struct DependencySet(Arc<Inner>);
+pub(crate) struct DependencySet(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -39,7 +39,7 @@ struct Inner {
 
 impl Default for DependencySet {
     fn default() -> Self {
-        let generation = tick();
+        let generation = ChainVersion::tick();
         let epoch = Arc::new(Epoch::new(generation));
         Self(Arc::new(Inner { epoch, table: Mutex::default(), generation: watch::Sender::new(generation) }))
     }
@@ -132,7 +132,7 @@ impl DependencySet {
     /// therefore belongs to the generation of its mark.
     fn advance(&self, table: &mut Table) {
         *table = Table::default();
-        let generation = tick();
+        let generation = ChainVersion::tick();
         self.0.epoch.advance(generation);
         self.0.generation.send_replace(generation);
     }
@@ -149,9 +149,8 @@ impl DependencySet {
         self.len() == 0
     }
 
-    /// Returns all stored dependencies, for tests and diagnostics.
-    #[must_use]
-    pub fn all(&self) -> Vec<(crate::Dependency, u64)> {
+    /// Returns all stored dependencies with their values.
+    pub(super) fn all(&self) -> Vec<(crate::Dependency, u64)> {
         self.lock().all()
     }
 

@@ -5,6 +5,9 @@ mod batch;
 mod explain;
 mod threads;
 
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,9 +32,9 @@ use super::rule_use::RuleUse;
 use super::set_aside::{SetAside, SetAsideObject};
 use super::tally::{OutcomeCounts, Tally};
 use super::trace_cache::TraceCache;
-use super::version::tick;
+use super::version::ChainVersion;
 use crate::RuntimeMetrics;
-use crate::{Description, LookupSubscription, Pool, Snapshot};
+use crate::{Description, Pool, Snapshot};
 use weir_kube::{FILTER_EDITS, GroupResource, VerbClass};
 use weir_spec::{FailurePolicy, FilterEntry, MatchRule, Mode, Share, Writes};
 
@@ -80,7 +83,7 @@ struct FilterState {
 }
 
 /// Keeps the lookups of a filter up to date until it is dropped.
-pub type Lookups = Box<dyn LookupSubscription>;
+pub type Lookups = Box<dyn Debug + Send + Sync>;
 
 /// The parts of a filter. The loader has validated them.
 #[derive(Debug)]
@@ -109,7 +112,7 @@ impl Filter {
     pub(crate) fn new(parts: FilterParts, metrics: Arc<RuntimeMetrics>) -> Self {
         let FilterParts { entry, digest, source, description, matches, pool, dependencies, lookups } = parts;
         let state = FilterState {
-            identity: tick(),
+            identity: ChainVersion::tick(),
             name: entry.name.shared(),
             failure_policy: entry.failure_policy,
             mode: entry.mode,
@@ -257,10 +260,10 @@ impl Filter {
         self.state.pool.largest()
     }
 
-    /// Returns the dependencies of its calls.
+    /// Returns what its calls have read besides their objects, with the values, for tests.
     #[must_use]
-    pub fn dependencies(&self) -> &DependencySet {
-        &self.state.dependencies
+    pub fn dependencies(&self) -> HashMap<impl Debug + Eq + Hash + use<>, u64> {
+        self.state.dependencies.all().into_iter().collect()
     }
 
     /// Validates the dependencies that a change affects. Returns true if a value differs. Earlier outcomes are then out

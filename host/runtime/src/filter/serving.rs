@@ -30,7 +30,5 @@ impl Serving {
     }
 }
 
-/// The sender of the state, which only the reload uses.
-pub type ServingSender = watch::Sender<Serving>;
 /// The receiver of the state. `changed()` wakes waiting requests and open watches.
 pub type ServingReceiver = watch::Receiver<Serving>;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::chain::{Chain, DocumentFilter};
 use super::filter::Filter;
 use super::in_force::{InForce, RequestKind};
-use super::version::{ChainPeriod, ChainVersion, tick};
+use super::version::{ChainPeriod, ChainVersion};
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 use weir_spec::MatchRule;
@@ -104,7 +104,7 @@ impl FilterSet {
             None if self.has_filtered(component, resource) => {
                 let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
                 // One that was forgotten meanwhile begins again.
-                ChainPeriod::new(Box::default(), self.in_force().begun(&kind).unwrap_or_else(tick))
+                ChainPeriod::new(Box::default(), self.in_force().begun(&kind).unwrap_or_else(ChainVersion::tick))
             }
             None => ChainPeriod::default(),
         }
@@ -116,7 +116,7 @@ impl FilterSet {
         Self {
             filters: Vec::new(),
             links,
-            made: tick(),
+            made: ChainVersion::tick(),
             chains: Mutex::default(),
             in_force: Arc::default(),
             former: Arc::default(),
@@ -165,7 +165,7 @@ impl Chains {
         if self.begun.len() >= CHAINS {
             return self.begun.get(&filters).copied().unwrap_or(set);
         }
-        *self.begun.entry(filters).or_insert_with(tick)
+        *self.begun.entry(filters).or_insert_with(ChainVersion::tick)
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::chain::DocumentFilter;
 use super::outcome::Slot;
-use super::version::tick;
+use super::version::ChainVersion;
 use weir_kube::GroupResource;
 use weir_kube::VerbClass;
 use weir_spec::{MatchRule, Writes};
@@ -25,15 +25,15 @@ impl TestFilter {
     pub(super) fn new(rule: &str) -> Self {
         Self {
             name: rule.into(),
-            identity: tick(),
+            identity: ChainVersion::tick(),
             rule: rule.parse().unwrap(),
-            generation: watch::Sender::new(tick()),
+            generation: watch::Sender::new(ChainVersion::tick()),
         }
     }
 
     /// Simulates the change of a looked-up value.
     pub(super) fn change(&self) {
-        self.generation.send_replace(tick());
+        self.generation.send_replace(ChainVersion::tick());
     }
 }
 

@@ -17,6 +17,13 @@ impl ChainVersion {
     /// The version of unfiltered objects.
     pub const UNFILTERED: Self = Self { chain: 0, clock: 0 };
 
+    /// Returns the next number of the clock. It is never 0.
+    #[must_use]
+    pub fn tick() -> u64 {
+        static CLOCK: AtomicU64 = AtomicU64::new(1);
+        CLOCK.fetch_add(1, Ordering::AcqRel)
+    }
+
     /// Creates the version at the time `clock` of the chain that was created at the time `chain`.
     #[must_use]
     pub const fn new(clock: u64, chain: u64) -> Self {
@@ -60,11 +67,4 @@ impl std::fmt::Display for ChainVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.clock)
     }
-}
-
-/// Returns the next number of the clock. It is never 0.
-#[must_use]
-pub fn tick() -> u64 {
-    static CLOCK: AtomicU64 = AtomicU64::new(1);
-    CLOCK.fetch_add(1, Ordering::AcqRel)
 }

@@ -14,10 +14,9 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use weir_process::files;
 
-use super::cgroup::child_memory;
 use super::code::{CompiledCode, code_cache};
 use super::code_in_memory::{CodeInMemory, MEMORY};
-use crate::{Engine, EngineError, LinkError, Linked};
+use crate::{Engine, EngineError, LinkError};
 use weir_process::{Child, ChildFailure, ChildLimits, MACHINE_LACKS};
 use weir_spec::{Digest, MAX_MODULE};
 
@@ -112,6 +111,19 @@ impl Compiler {
         Self { cache: directory.to_owned(), engine, turn: Arc::default() }
     }
 
+    /// Runs in the child: reads a module from standard input and compiles it into the cache, with at most `memory` bytes.
+    ///
+    /// # Errors
+    /// If the module is not a filter, or does not compile.
+    pub fn run_child(directory: &Path, memory: u64) -> Result<(), ChildError> {
+        ChildLimits { memory, addresses: ADDRESSES, processor: PROCESSOR, file: None }.apply()?;
+        let mut module = Vec::new();
+        std::io::stdin().lock().take(MAX_MODULE as u64 + 1).read_to_end(&mut module)?;
+        let engine = Engine::new(Some(&code_cache(directory)))?;
+        engine.compile(&module)?;
+        Ok(())
+    }
+
     /// Compiles a module unless the cache has its code. Where the disk cannot be written, the code is in memory. Cancel-safe:
     /// dropping the future kills the child.
     ///
@@ -155,7 +167,7 @@ impl Compiler {
     }
 
     async fn run(&self, directory: &Path, module: &[u8]) -> Result<(), CompileError> {
-        let memory = child_memory(ADDRESSES);
+        let memory = ChildLimits::memory_left(ADDRESSES);
         let bytes = memory.to_string();
         let arguments =
             ["compile".as_ref(), "--cache-dir".as_ref(), directory.as_os_str(), "--memory".as_ref(), bytes.as_ref()];
@@ -201,17 +213,4 @@ impl ChildError {
             Self::Engine(_) | Self::System(_) => MACHINE_LACKS,
         }
     }
-}
-
-/// Runs in the child: reads a module from standard input and compiles it into the cache, with at most `memory` bytes.
-///
-/// # Errors
-/// If the module is not a filter, or does not compile.
-pub fn compile_child(directory: &Path, memory: u64) -> Result<(), ChildError> {
-    ChildLimits { memory, addresses: ADDRESSES, processor: PROCESSOR, file: None }.apply()?;
-    let mut module = Vec::new();
-    std::io::stdin().lock().take(MAX_MODULE as u64 + 1).read_to_end(&mut module)?;
-    let engine = Engine::new(Some(&code_cache(directory)))?;
-    Linked::new(&engine, &module)?;
-    Ok(())
 }

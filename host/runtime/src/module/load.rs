@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use super::compile::{CompileError, Compiler};
 use crate::RuntimeMetrics;
 use crate::{
-    Bounds, ClusterView, Description, Engine, InstanceContext, LinkError, Linked, Pool, RawLookup, RawPlan, StartError,
+    Bounds, ClusterView, Description, Engine, InstanceContext, LinkError, Linked, Plan, Pool, RawLookup, StartError,
 };
 use crate::{DependencySet, Filter, FilterParts, Lookups};
 use weir_kube::GroupResource;
@@ -50,8 +50,10 @@ pub struct Loader {
 pub struct Probe {
     /// The result of `describe`.
     pub description: Description,
-    /// The result of `configure`.
-    pub plan: RawPlan,
+    /// The match rules of its plan, which apply if the configuration has none. They are not validated.
+    pub matches: Vec<String>,
+    /// The lookups of its plan. They are not validated.
+    pub lookups: Vec<RawLookup>,
     /// The linear memory of the first instance in bytes.
     pub memory: usize,
     /// The interfaces that the module imports.
@@ -152,9 +154,10 @@ impl Loader {
         };
         let bounds = bounds(entry);
         let settings = entry.settings_json();
-        let Probe { description, plan, .. } = self.probe(&linked, context(Vec::new()), bounds, &settings).await?;
-        let matches = rules(entry, &plan.matches)?;
-        let lookups = lookups(entry, &plan.lookups)?;
+        let Probe { description, matches, lookups, .. } =
+            self.probe(&linked, context(Vec::new()), bounds, &settings).await?;
+        let matches = rules(entry, &matches)?;
+        let lookups = granted(entry, &lookups)?;
         waits();
         let followed = self.lookups.follow(lookups.clone()).await.map_err(LoadError::Lookups)?;
         let pool = Pool::new(linked, context(lookups), bounds, settings, self.instances);
@@ -192,8 +195,9 @@ impl Loader {
         let probe = async {
             let _ticking = linked.engine().ticking();
             let description = linked.describe(context.clone(), bounds).await?;
-            let (instance, plan) = linked.instance(context, bounds, settings).await?;
-            Ok::<_, StartError>(Probe { description, plan, memory: instance.memory(), imports: linked.imports() })
+            let (instance, Plan { matches, lookups }) = linked.instance(context, bounds, settings).await?;
+            let (memory, imports) = (instance.memory(), linked.imports());
+            Ok::<_, StartError>(Probe { description, matches, lookups, memory, imports })
         };
         AssertUnwindSafe(probe).catch_unwind().await.map_err(|panic| panicked(&*panic))?.map_err(LoadError::Start)
     }
@@ -254,7 +258,7 @@ fn rules(entry: &FilterEntry, planned: &[String]) -> Result<Vec<MatchRule>, Load
     Ok(rules)
 }
 
-fn lookups(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<LookupSpec>>, LoadError> {
+fn granted(entry: &FilterEntry, planned: &[RawLookup]) -> Result<Vec<Arc<LookupSpec>>, LoadError> {
     let granted = entry.granted();
     planned
         .iter()

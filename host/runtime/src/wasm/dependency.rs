@@ -17,7 +17,7 @@ const UNREADABLE: u64 = 0x7265_6164_6572_726f;
 
 /// A value that a filter read besides its object, with everything that is needed to read it again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Dependency {
+pub(crate) enum Dependency {
     /// The existence of an object (`at: None`), or a value in it.
     Object {
         /// The lookup that covers it.

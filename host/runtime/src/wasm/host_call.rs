@@ -79,7 +79,7 @@ pub(crate) enum HostCall {
 
 /// The object that a host call reads or edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// The filtered object.
     Object,
     /// The object that the n-th successful lookup of the call returned, from 0.
@@ -88,7 +88,7 @@ pub enum Target {
 
 /// A read of an object. See `wit/objects.wit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Read {
+pub(crate) enum Read {
     /// `api-version`.
     ApiVersion,
     /// `kind`.
@@ -134,7 +134,7 @@ pub(crate) enum SelectionRead {
 
 /// An edit of the filtered object. See `wit/objects.wit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Edit {
+pub(crate) enum Edit {
     /// `set`.
     Set(Path, Value),
     /// `set-rows`.

@@ -9,7 +9,7 @@ use wasmtime::{Store, UpdateDeadline};
 use weir_document::Document;
 
 use super::approve::{Refused, approve};
-use super::bindings::exports::weir::filter::module;
+use super::bindings::exports::weir::filter::module::{self, Plan};
 use super::bindings::{Filter as Bindings, FilterPre};
 use super::engine::{Engine, TICK};
 use super::explanation::Steps;
@@ -33,7 +33,7 @@ pub(super) const TEXT: usize = 4096;
 
 /// A compiled and linked module. Clones share the code.
 #[derive(Clone)]
-pub struct Linked {
+pub(crate) struct Linked {
     engine: Engine,
     pre: FilterPre<GuestState>,
 }
@@ -56,15 +56,6 @@ pub struct Description {
     pub version: String,
     /// A description in one line.
     pub summary: String,
-}
-
-/// The plan of a module for its settings. The texts are not validated.
-#[derive(Debug, Clone)]
-pub struct RawPlan {
-    /// The match rules, which apply if the configuration has none.
-    pub matches: Vec<String>,
-    /// The lookups.
-    pub lookups: Vec<module::Lookup>,
 }
 
 /// The reason why a module cannot be used.
@@ -116,12 +107,22 @@ pub(crate) struct Called {
     pub(crate) trace: Trace,
 }
 
+impl Engine {
+    /// Compiles and links a component, and keeps nothing of it but what the cache of compiled code does.
+    ///
+    /// # Errors
+    /// If the bytes are not a component, or the component is refused.
+    pub fn compile(&self, component: &[u8]) -> Result<(), LinkError> {
+        Linked::new(self, component).map(drop)
+    }
+}
+
 impl Linked {
     /// Compiles and links a component, if a filter may have all its imports.
     ///
     /// # Errors
     /// If the bytes are not a component, or the component is refused.
-    pub fn new(engine: &Engine, component: &[u8]) -> Result<Self, LinkError> {
+    pub(crate) fn new(engine: &Engine, component: &[u8]) -> Result<Self, LinkError> {
         if let Some(what) = not_wasm(component) {
             return Err(LinkError::Foreign(what));
         }
@@ -178,11 +179,11 @@ impl Linked {
         context: Arc<InstanceContext>,
         bounds: Bounds,
         settings: &str,
-    ) -> Result<(Instance, RawPlan), StartError> {
+    ) -> Result<(Instance, Plan), StartError> {
         let (mut store, bindings) = self.start(context, bounds).await.map_err(StartError::Fault)?;
         let configured = within(START, bindings.weir_filter_module().call_configure(&mut store, settings)).await;
         let plan = match configured {
-            Ok(Ok(plan)) => RawPlan { matches: plan.matches, lookups: plan.lookups },
+            Ok(Ok(plan)) => plan,
             Ok(Err(reason)) => return Err(StartError::Settings(weir_process::one_line(&reason, TEXT))),
             Err(error) => return Err(StartError::Fault(fault(&mut store, &error))),
         };

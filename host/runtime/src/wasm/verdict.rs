@@ -4,7 +4,7 @@ use weir_document::Document;
 
 /// The verdict of a filter on an object.
 #[derive(Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The client may see the object as it is. The caller goes on with its own document.
     Keep,
     /// The client may see the object with these edits.

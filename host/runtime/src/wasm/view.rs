@@ -90,6 +90,3 @@ impl dyn Snapshot + '_ {
         }
     }
 }
-
-/// Keeps the lookups of a filter up to date until it is dropped.
-pub trait LookupSubscription: Send + Sync + fmt::Debug {}

@@ -12,8 +12,7 @@ use serde_json::Value;
 use weir_document::{Document, TypeMeta};
 use weir_kube::{FILTER_EDITS, GroupResource, VerbClass};
 use weir_runtime::{
-    Chain, ChangeSet, ClusterView, Dependency, Engine, Filter, FilterSet, Loader, LookupSource, LookupSubscription,
-    Lookups, Outcome, RuntimeMetrics,
+    Chain, ChangeSet, ClusterView, Engine, Filter, FilterSet, Loader, LookupSource, Lookups, Outcome, RuntimeMetrics,
 };
 use weir_spec::{Digest, FilterEntry, LookupSpec};
 
@@ -35,9 +34,6 @@ struct Source {
     lookups: Mutex<Vec<Arc<LookupSpec>>>,
 }
 
-#[derive(Debug)]
-struct Fixed;
-
 /// Both filters as chains, and the number of replays before the case.
 pub(crate) struct Pair {
     replaying: (Arc<Filter>, Chain),
@@ -48,8 +44,6 @@ pub(crate) struct Pair {
     before: u64,
 }
 
-impl LookupSubscription for Fixed {}
-
 impl LookupSource for Source {
     fn view(&self) -> Arc<dyn ClusterView> {
         Arc::new(self.cluster.lock().unwrap().clone().unwrap())
@@ -57,7 +51,7 @@ impl LookupSource for Source {
 
     fn follow(&self, lookups: Vec<Arc<LookupSpec>>) -> BoxFuture<'static, Result<Lookups, String>> {
         *self.lookups.lock().unwrap() = lookups;
-        Box::pin(std::future::ready(Ok(Box::new(Fixed) as Lookups)))
+        Box::pin(std::future::ready(Ok(Box::new(()) as Lookups)))
     }
 }
 
@@ -181,8 +175,7 @@ impl Pair {
     }
 
     fn compare_dependencies(&self, seed: u64, round: usize) {
-        let all = |filter: &Filter| -> HashMap<Dependency, u64> { filter.dependencies().all().into_iter().collect() };
-        let (replaying, calling) = (all(&self.replaying.0), all(&self.calling.0));
+        let (replaying, calling) = (self.replaying.0.dependencies(), self.calling.0.dependencies());
         assert_eq!(replaying, calling, "seed {seed}, round {round}: dependencies of replays and of calls");
     }
 }

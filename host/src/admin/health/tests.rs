@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use weir_access::Outage;
 use weir_kube::GroupResource;
 use weir_spec::FilterName;
-use weir_store::disk::sample_conditions;
+use weir_store::disk::DiskCondition;
 use weir_store::{ReflectorError, ReflectorState, ResourceStores, ResourceStoresConfig};
 use weir_upstream::{Tasks, Upstream, UpstreamConfig, clock};
 
@@ -31,7 +31,7 @@ impl HealthReport {
         let first = SetAsideObject { object: "Service a/b".to_owned(), failures: 3, error: "trap: x".to_owned() };
         let failed = |resource: &str| vec![(resource.to_owned(), format!("listing {resource} failed: 403"))];
         let of_port = |notices: Notices| degraded(notices.present().pop());
-        let disk = sample_conditions().into_iter().find(|condition| condition.name == "disk");
+        let disk = DiskCondition::samples().into_iter().find(|condition| condition.name == "disk");
         let not_ready =
             |missing| Self::new(false, Some(NotReady { missing, errors: vec!["x".to_owned()] }), Vec::new());
         vec![

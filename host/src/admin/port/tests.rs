@@ -33,7 +33,7 @@ fn admin() -> (Admin, Arc<FilterStatus>, Arc<ReloadMetrics>) {
 
 fn client() -> Client {
     let address = "127.0.0.1:1".parse().unwrap();
-    let connection = Connections::new(1).try_admit(ConnectionPeer::of(address, None)).unwrap_or_else(|_| panic!());
+    let connection = Connections::new(1).admit(ConnectionPeer::of(address, None)).unwrap();
     Client { address, local: None, connection }
 }
 

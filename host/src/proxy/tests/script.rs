@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use tokio::sync::watch;
 use weir_document::Document;
 use weir_kube::{GroupResource, VerbClass};
-use weir_runtime::{DocumentFilter, FilterSet, Filtered, Outcome, Slot, tick};
+use weir_runtime::{ChainVersion, DocumentFilter, FilterSet, Filtered, Outcome, Slot};
 use weir_spec::{MatchRule, Writes};
 
 type Decide = dyn Fn(&Document) -> Outcome + Send + Sync;
@@ -28,11 +28,11 @@ impl Script {
     pub(crate) fn new(decide: impl Fn(&Document) -> Outcome + Send + Sync + 'static) -> Self {
         Self {
             name: "script".into(),
-            identity: tick(),
+            identity: ChainVersion::tick(),
             rule: None,
             decide: Arc::new(decide),
             ignores: false,
-            generation: watch::Sender::new(tick()),
+            generation: watch::Sender::new(ChainVersion::tick()),
         }
     }
 
@@ -53,7 +53,7 @@ impl Script {
 
     /// Simulates the change of a looked-up value.
     pub(crate) fn change(&self) {
-        self.generation.send_replace(tick());
+        self.generation.send_replace(ChainVersion::tick());
     }
 }
 

@@ -30,7 +30,7 @@ impl Port {
         peer: ConnectionPeer,
         frames: impl Stream<Item = Result<Frame<Bytes>, AbortError>> + Send + 'static,
     ) -> (ResponseBody, Connection) {
-        let connection = self.connections.try_admit(peer).unwrap();
+        let connection = self.connections.admit(peer).unwrap();
         let answer = Response::new(StreamBody::new(frames).boxed_unsync());
         let mut body = self.answers.watch(answer, Version::HTTP_2, connection.begin()).into_body();
         assert!(body.frame().await.unwrap().is_ok());

@@ -19,7 +19,7 @@ static UID: Path = path!("metadata.uid");
 
 /// What a comparison knows of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fingerprint {
+pub(crate) struct Fingerprint {
     /// The namespace and the name.
     pub(crate) key: StoreKey,
     /// The uid; empty if the object has none.
@@ -153,7 +153,7 @@ pub(super) fn uid(document: &Document) -> Box<str> {
 /// The objects that a store had at a version: those of an earlier snapshot, and the events after it. `None` if the events do
 /// not reach the version, or a list has led over it.
 #[must_use]
-pub fn state_at(
+pub(super) fn state_at(
     before: &Snapshot,
     events: &[Arc<StoreEvent>],
     reached: u64,
@@ -180,7 +180,7 @@ pub fn state_at(
 }
 
 /// The first difference, by key. Both sides are sorted by key, and name each key once.
-pub fn difference(
+pub(super) fn difference(
     stored: impl IntoIterator<Item = Fingerprint>,
     served: impl IntoIterator<Item = Fingerprint>,
 ) -> Option<Difference> {

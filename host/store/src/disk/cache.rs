@@ -17,6 +17,7 @@ use super::config::{Confidentiality, DiskConfig, LONG, READ_DEADLINE, READ_ONLIN
 use super::error::DiskUnusable;
 use super::metrics::DiskMetrics;
 use super::reading::{Reading, lock};
+use super::ready_time::ReadyTime;
 use super::state::DiskState;
 use super::store_status::DiskStoreStatus;
 use super::values::{CachedValue, MAX_VALUE, PendingValue};
@@ -41,6 +42,7 @@ pub struct DiskCache {
     commit_bytes: u64,
     opened: Instant,
     identity_wait: Duration,
+    ready: Arc<ReadyTime>,
     connectivity: Option<Connectivity>,
     /// Whether a read was given up, and none has ended since.
     hangs: AtomicBool,
@@ -68,12 +70,13 @@ impl DiskCache {
     pub fn new(config: DiskConfig, metrics: Arc<DiskMetrics>) -> Arc<Self> {
         let (commit_interval, commit_bytes, identity_wait) =
             (config.commit_interval, config.commit_bytes, config.identity_wait);
-        let connectivity = config.connectivity.clone();
+        let (connectivity, ready) = (config.connectivity.clone(), config.ready.clone());
         let state = DiskState::new(config, metrics);
         Arc::new(Self {
             commit_interval,
             commit_bytes,
             identity_wait,
+            ready,
             reading: state.reading.clone(),
             state: Mutex::new(state),
             requests: Mutex::default(),
@@ -141,6 +144,12 @@ impl DiskCache {
     #[must_use]
     pub fn conditions(&self) -> Vec<DiskCondition> {
         self.reading.conditions()
+    }
+
+    /// Counts a time, to the second, in which the daemon was ready and an API server answered. What is set aside on disk goes after a
+    /// day of it.
+    pub fn count_ready(&self, time: Duration) {
+        self.ready.add(time);
     }
 
     /// The identity of the cluster, as far as it is known: what the API server says, or the file.

@@ -20,6 +20,17 @@ pub struct DiskCondition {
     pub text: String,
 }
 
+impl DiskCondition {
+    /// Each condition of a file once, so that a test can compare the documentation with their texts.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn samples() -> Vec<Self> {
+        let reasons = ["full", "read_only", "io", "locked", "key"].into_iter().chain(ASIDE);
+        let conditions = reasons.filter_map(|reason| condition(("/cache", "/key"), "/cache", reason));
+        conditions.chain([slow_disk("/cache", format_args!("now"), Duration::ZERO, Duration::ZERO)]).collect()
+    }
+}
+
 /// The present conditions, for those who do not wait for the file.
 #[derive(Debug, Default)]
 pub(super) struct Conditions(Mutex<Vec<DiskCondition>>);
@@ -100,15 +111,6 @@ pub(super) fn slow_disk(file: &str, since: fmt::Arguments<'_>, limit: Duration, 
         last.as_secs_f64(),
     );
     DiskCondition { name: "slow-disk", text }
-}
-
-/// Each condition of a file once, so that a test can compare the documentation with their texts.
-#[doc(hidden)]
-#[must_use]
-pub fn sample_conditions() -> Vec<DiskCondition> {
-    let reasons = ["full", "read_only", "io", "locked", "key"].into_iter().chain(ASIDE);
-    let conditions = reasons.filter_map(|reason| condition(("/cache", "/key"), "/cache", reason));
-    conditions.chain([slow_disk("/cache", format_args!("now"), Duration::ZERO, Duration::ZERO)]).collect()
 }
 
 #[cfg(test)]

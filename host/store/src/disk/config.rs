@@ -28,12 +28,6 @@ pub(super) const LONG: Duration = Duration::from_secs(10);
 pub(super) const FORMS: &[Form] = &[PRESENT];
 const PRESENT: Form = Form { format: "1", file: "watch-cache.redb" };
 
-/// Whether a file of a cache directory has this name because it is a watch cache of any form.
-#[must_use]
-pub fn is_watch_cache(name: &OsStr) -> bool {
-    FORMS.iter().any(|form| name == form.file)
-}
-
 /// What a release writes. Each form has a file of its own, so that a roll-back finds what the older release has left, and the
 /// next upgrade what the newer one has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +70,7 @@ pub struct DiskConfig {
     /// Where an earlier release had the cache directory. It goes after a day of being ready, with the key beside it.
     pub former: Option<PathBuf>,
     /// For how long the daemon has been ready and online.
-    pub ready: Arc<ReadyTime>,
+    pub(super) ready: Arc<ReadyTime>,
     pub(super) storage: OpenStorage,
     /// Opens it while it cannot be written.
     pub(super) readable: OpenStorage,
@@ -118,6 +112,12 @@ impl DiskConfig {
     #[must_use]
     pub fn new(directory: &Path, node_name: &str) -> Self {
         Self::with_forms(directory, node_name, FORMS)
+    }
+
+    /// Whether a file of a cache directory has this name because it is a watch cache of any form.
+    #[must_use]
+    pub fn is_watch_cache(name: &OsStr) -> bool {
+        FORMS.iter().any(|form| name == form.file)
     }
 
     /// The same for these forms, of which there is at least one.

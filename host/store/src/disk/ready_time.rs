@@ -6,11 +6,11 @@ use std::time::Duration;
 /// The time of this process in which a complete filter set was active and an API server answered, as its owner counts it. What was
 /// set aside on disk goes after a day of it.
 #[derive(Debug, Default)]
-pub struct ReadyTime(AtomicU64);
+pub(super) struct ReadyTime(AtomicU64);
 
 impl ReadyTime {
     /// Counts a time in which both held, to the second.
-    pub fn add(&self, time: Duration) {
+    pub(super) fn add(&self, time: Duration) {
         self.0.fetch_add(time.as_secs(), Ordering::Relaxed);
     }
 

@@ -19,7 +19,7 @@ async fn changes_are_notified_by_key_and_an_old_snapshot_does_not_change() {
     let mut changes = cluster.reflectors.changes();
     cluster.put(service("b", json!({"app": "x"})));
     let change = within(changes.next()).await.unwrap();
-    let key = ObjectKey { namespace: "default".into(), name: "b".into() };
+    let key = StoreKey::new("default", "b");
     assert_eq!(*change, Change::Objects { lookup: Arc::new(lookup.clone()), keys: vec![key] });
     assert_eq!(
         names(&cluster.reflectors.snapshot(), &lookup),

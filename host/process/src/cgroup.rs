@@ -1,8 +1,10 @@
-//! How much memory the compiling process may use: what the daemon's cgroup has left. Beyond the limit of a pod, the kernel would
-//! end the daemon together with it.
+//! The memory of the daemon's cgroup: its limit, and how much of it a child may use. Beyond the limit of a pod, the kernel would end
+//! the daemon together with the child.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::child::ChildLimits;
 
 /// What is left for the daemon.
 const RESERVE: u64 = 64 << 20;
@@ -11,11 +13,14 @@ const MIN: u64 = 96 << 20;
 /// The limit is a multiple of this, so that a repeated attempt fails with the same message.
 const STEP: u64 = 32 << 20;
 
-/// The memory limit of a child in bytes, at most `most`.
-pub(super) fn child_memory(most: u64) -> u64 {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let left = folders(&own).iter().filter_map(|folder| left_in(folder)).min();
-    left.map_or(most, |left| (left.saturating_sub(RESERVE) / STEP * STEP).clamp(MIN, most))
+impl ChildLimits {
+    /// The memory in bytes that a child may take: what the cgroup of this process has left, at most `most`.
+    #[must_use]
+    pub fn memory_left(most: u64) -> u64 {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let left = folders(&own).iter().filter_map(|folder| left_in(folder)).min();
+        left.map_or(most, |left| (left.saturating_sub(RESERVE) / STEP * STEP).clamp(MIN, most))
+    }
 }
 
 /// The memory limit of the cgroup that this process is in; `None` without one.
@@ -93,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_child_gets_no_more_than_it_may() {
-        assert!((MIN..=ADDRESSES).contains(&child_memory(ADDRESSES)));
+        assert!((MIN..=ADDRESSES).contains(&ChildLimits::memory_left(ADDRESSES)));
         const ADDRESSES: u64 = 3 << 30;
     }
 }
