@@ -3,7 +3,8 @@
 //! kube-proxy opens node ports on all addresses of a node, unless its configuration restricts them to IP blocks. This filter
 //! writes the restriction, `nodePortAddresses`, into the configuration on its way to kubelet: ConfigMap
 //! `kube-system/kube-proxy`, key `config.conf`, or those that the settings name. The text may be YAML or JSON. Comments and all
-//! other text stay.
+//! other text stay. A text that cannot be edited is an error: one that is not YAML, or whose old value has an anchor that is
+//! used elsewhere.
 //!
 //! The setting `addresses` is a list of IP blocks (`10.0.0.0/8`, `fd00::/8`) and the word `default-route`, or the word
 //! `primary` alone. `default-route` means the networks of the interfaces with a default route, except link-local ones. The

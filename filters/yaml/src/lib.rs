@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScanError};
 
-use scan::{Entry, Root, Scan, is_idle};
+use scan::{Entry, Root, Scan, Searched, is_idle};
 
 /// Returns the text with another value of a key of the mapping that its first document is. The value is in flow style, on one line.
 /// The key is added if it is not there. Comments inside the old value keep their lines.
@@ -15,75 +15,91 @@ use scan::{Entry, Root, Scan, is_idle};
 /// # Errors
 /// The reason why the text cannot be edited.
 pub fn set(text: &str, key: &str, value: &str) -> Result<String, String> {
-    // YAML knows it as a line break, as no other tool does.
-    if text.split("\r\n").any(|line| line.contains('\r')) {
-        return Err("it has a carriage return without a line feed".to_owned());
+    // Other documents are those of other programs.
+    let (scan, end) = scan(text, key, Searched::Top, |error| format!("not YAML: {error}"))?;
+    let mut entries = scan.entries.iter();
+    match (&scan.root, entries.next(), entries.next()) {
+        (Root::Other(kind), ..) => Err(format!("{kind} instead of a mapping")),
+        (_, Some(_), Some(_)) => Err(format!("{key} is there twice")),
+        (_, Some(entry), None) => scan.replaced(entry, value),
+        (Root::Mapping { start, flow: true }, None, _) => Ok(scan.added_to_flow(*start, value)),
+        (Root::Mapping { start, flow: false }, None, _) => Ok(scan.added(*start, end, value)),
+        (Root::Empty, None, _) if text.lines().all(|line| is_idle(line) || begins_document(line)) => {
+            Ok(scan.added(0, text.len(), value))
+        }
+        (Root::Empty, None, _) => Err("nothing instead of a mapping".to_owned()),
     }
-    let mut scan = Scan::new(text, key);
-    // An alias of nothing is refused with all others, by its place.
+}
+
+/// Returns the text without the entries of a key that have a scalar, at any depth and in all documents; `None` if there are none. An
+/// entry with its own lines becomes a comment. Any other entry, such as one in JSON, gets the value `""`.
+///
+/// # Errors
+/// The reason why the text cannot be edited.
+pub fn without(text: &str, key: &str) -> Result<Option<String>, String> {
+    // Without the parser's message: its texts need 10 KB in a module that has no other use for them.
+    let not_yaml = |error: &ScanError| {
+        let at = error.marker();
+        format!("not YAML: line {}, column {}", at.line(), at.col() + 1)
+    };
+    let (scan, _) = scan(text, key, Searched::Scalars, not_yaml)?;
+    if scan.entries.is_empty() {
+        return Ok(None);
+    }
+    let (mut result, mut done) = (String::with_capacity(text.len() + 64), 0);
+    for entry @ Entry { key, value, .. } in &scan.entries {
+        if scan.has_own_lines(entry) {
+            result.push_str(part(text, done..key.start));
+            let entry = part(text, key.start..value.end).trim_end();
+            // A value may continue on further lines.
+            for (number, line) in entry.split_inclusive('\n').enumerate() {
+                let content = line.trim_start_matches(BLANK);
+                result.push_str(if number == 0 { "" } else { indentation(line) });
+                result.push_str(if content.trim_end().is_empty() { "" } else { "#" });
+                result.push_str(content);
+            }
+            done = key.start + entry.len();
+        } else {
+            result.push_str(part(text, done..value.start));
+            result.push_str("\"\"");
+            done = value.end;
+        }
+    }
+    result.push_str(part(text, done..text.len()));
+    Ok(Some(result))
+}
+
+/// Reads the first document, or all of them if scalars are searched. Returns where it ends, too.
+fn scan<'a>(
+    text: &'a str,
+    key: &'a str,
+    searched: Searched,
+    not_yaml: impl FnOnce(&ScanError) -> String,
+) -> Result<(Scan<'a>, usize), String> {
+    // YAML 1.1, which kube-proxy reads, knows them as line breaks; the parser and other tools do not.
+    if text.split("\r\n").any(|line| line.contains(['\r', '\u{85}', '\u{2028}', '\u{2029}'])) {
+        return Err("it has a line break other than LF and CR LF".to_owned());
+    }
+    let mut scan = Scan::new(text, key, searched);
+    // An alias of nothing is refused by its place, if at all.
     let options = granit_parser::options! { emit_unresolved_aliases: true };
     let mut end = text.len();
     for next in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = next.map_err(|error| format!("not YAML: {error}"))?;
-        // Other documents are those of other programs.
-        if matches!(event, Event::DocumentEnd) {
+        let (event, span) = match next {
+            Ok(next) => next,
+            Err(error) => return Err(not_yaml(&error)),
+        };
+        if searched == Searched::Top && matches!(event, Event::DocumentEnd) {
             // A marker, which has a line of its own, or the end of the text.
             end = span.start.byte_offset().filter(|at| *at < text.len()).map_or(end, |at| scan.line_start(at));
             break;
         }
         scan.visit(&event, &span);
     }
-    let mut entries = scan.entries.iter().filter(|entry| entry.top);
-    match (&scan.root, entries.next(), entries.next()) {
-        (Root::Other(kind), ..) => Err(format!("{kind} instead of a mapping")),
-        (_, Some(_), Some(_)) => Err(format!("{key} is there twice")),
-        (_, Some(entry), None) => scan.replaced(entry, value),
-        (Root::Mapping { start, flow: true }, None, _) => Ok(scan.added_to_flow(*start, value)),
-        (Root::Mapping { start, flow: false }, None, _) => Ok(scan.added(scan.line_start(*start)..*start, end, value)),
-        (Root::Empty, None, _) if text.lines().all(|line| is_idle(line) || begins_document(line)) => {
-            Ok(scan.added(0..0, text.len(), value))
-        }
-        (Root::Empty, None, _) => Err("nothing instead of a mapping".to_owned()),
+    match scan.refusal.take() {
+        Some(reason) => Err(reason),
+        None => Ok((scan, end)),
     }
-}
-
-/// Returns the text without the entries of a key that have a scalar, at any depth; `None` if there are none. An entry with its own
-/// lines becomes a comment. Any other entry, such as one in JSON, gets the value `""`.
-///
-/// # Errors
-/// The text is not YAML.
-pub fn without(text: &str, key: &str) -> Result<Option<String>, ScanError> {
-    let mut scan = Scan::new(text, key);
-    for next in Parser::new_from_str(text) {
-        let (event, span) = next?;
-        scan.visit(&event, &span);
-    }
-    let mut entries = scan.entries.iter().filter(|entry| entry.is_scalar).peekable();
-    Ok(entries.peek().is_some().then(|| {
-        let (mut result, mut done) = (String::with_capacity(text.len() + 64), 0);
-        for Entry { key, value, flow, .. } in entries {
-            // A line of a flow collection may have any number of entries, and would be read once for each.
-            if !flow && scan.begins_line(key.start) {
-                result.push_str(part(text, done..key.start));
-                let entry = part(text, key.start..value.end).trim_end();
-                // A value may continue on further lines.
-                for (number, line) in entry.split_inclusive('\n').enumerate() {
-                    let content = line.trim_start();
-                    let indentation = part(line, 0..line.len() - content.len());
-                    result.push_str(if number == 0 { "" } else { indentation });
-                    result.push_str(if content.is_empty() { "" } else { "#" });
-                    result.push_str(content);
-                }
-                done = key.start + entry.len();
-            } else {
-                result.push_str(part(text, done..value.start));
-                result.push_str("\"\"");
-                done = value.end;
-            }
-        }
-        result.push_str(part(text, done..text.len()));
-        result
-    }))
 }
 
 impl Scan<'_> {
@@ -92,16 +108,22 @@ impl Scan<'_> {
         part(self.text, 0..at).rfind('\n').map_or(0, |end| end + 1)
     }
 
-    /// Whether only white space is before it in its line.
-    fn begins_line(&self, at: usize) -> bool {
-        part(self.text, self.line_start(at)..at).chars().all(char::is_whitespace)
+    /// Whether the entry and nothing else is in its lines: only white space before the key, and the colon in the same line.
+    fn has_own_lines(&self, entry: &Entry) -> bool {
+        let key = &entry.key;
+        // A line of a flow collection may have any number of entries, and would be read once for each.
+        !entry.flow
+            && part(self.text, self.line_start(key.start)..key.start).trim_start().is_empty()
+            && part(self.text, key.end..self.text.len()).trim_start_matches(BLANK).starts_with(':')
     }
 
     /// Returns the text with another value of the entry.
     fn replaced(&self, entry: &Entry, value: &str) -> Result<String, String> {
         let Entry { key, value: old, flow, .. } = entry;
         let colon = self.skip_idle(key.end);
-        if self.byte(colon) != Some(b':') {
+        // In a block, a colon without white space after it begins the next key: this one is explicit, and has no value.
+        let is_value = |byte: u8| *flow || byte.is_ascii_whitespace();
+        if self.byte(colon) != Some(b':') || !self.byte(colon + 1).is_none_or(is_value) {
             return Err(format!("cannot edit {} without a value", self.key));
         }
         let after = colon + 1;
@@ -111,43 +133,41 @@ impl Scan<'_> {
         if let Some(byte) = self.byte(begin).filter(|byte| !is_empty && refused.contains(byte)) {
             return Err(format!("cannot edit a value of {} that starts with `{}`", self.key, char::from(byte)));
         }
-        let (before, end) = match (is_empty, flow) {
-            (true, _) => (part(self.text, 0..after), after),
-            (false, true) => (part(self.text, 0..old.start), old.end),
-            (false, false) => (part(self.text, 0..after), old.end),
+        let (begin, end) = match (is_empty, flow) {
+            (true, true) => (after, after),
+            (false, true) => (old.start, old.end),
+            (_, false) => (after, old.end),
         };
-        let mut result = String::with_capacity(self.text.len() + value.len());
-        result.push_str(before);
-        result.push_str(if *flow && !is_empty { "" } else { " " });
-        result.push_str(value);
-        if *flow {
-            let rest = part(self.text, end..self.text.len());
-            result.push_str(gap(rest));
-            result.push_str(rest);
-            return Ok(result);
-        }
-        // In the key's line, white space and a comment after the old value stay. In its further lines, comments stay, and lines
-        // without a comment are removed.
         let line_end =
             part(self.text, end..self.text.len()).find('\n').map_or(self.text.len(), |length| end + length + 1);
-        let mut at = after;
-        for (number, line) in part(self.text, after..line_end).split_inclusive('\n').enumerate() {
+        // Inside braces, more than a comment may follow in the line.
+        let shares_line = *flow && !is_idle(part(self.text, end..line_end));
+        let stop = if shares_line { end } else { line_end };
+        // In the key's line, white space and a comment after the old value stay. In its further lines, comments stay, and lines
+        // without a comment are removed.
+        let (mut kept, mut has_comments, mut at) = (String::new(), false, begin);
+        for (number, line) in part(self.text, begin..stop).split_inclusive('\n').enumerate() {
             let comment = self.comment(entry, at, line).unwrap_or(line.len());
             let content = part(line, 0..comment).trim_end();
+            has_comments |= comment < line.len();
             if number == 0 {
                 let rest = part(line, content.len()..line.len());
-                result.push_str(gap(rest));
-                result.push_str(rest);
-            } else if content.is_empty() && !entry.is_inside(at) {
-                result.push_str(line);
+                kept.push_str(gap(rest));
+                kept.push_str(rest);
             } else if comment < line.len() {
-                result.push_str(part(line, 0..line.len() - line.trim_start().len()));
-                result.push_str(part(line, comment..line.len()));
+                kept.push_str(indentation(line));
+                kept.push_str(part(line, comment..line.len()));
+            } else if content.is_empty() && !entry.is_inside(at) {
+                kept.push_str(line.trim_start_matches(BLANK));
+            } else if shares_line && at + line.len() == end {
+                kept.push_str(indentation(line));
             }
             at += line.len();
         }
-        result.push_str(part(self.text, line_end..self.text.len()));
-        Ok(result)
+        let kept = if shares_line && !has_comments { "" } else { &kept };
+        let space = if *flow && !is_empty { "" } else { " " };
+        let (before, rest) = (part(self.text, 0..begin), part(self.text, stop..self.text.len()));
+        Ok([before, space, value, kept, rest].concat())
     }
 
     /// Returns where the comment of a line begins, which begins at `at`.
@@ -156,13 +176,23 @@ impl Scan<'_> {
         signs.find(|position| self.begins_comment(at + position) && !entry.is_inside(at + position))
     }
 
-    /// Returns the text with the key at the end of a block mapping, whose first line has this indentation.
-    fn added(&self, indentation: Range<usize>, end: usize, value: &str) -> String {
-        let (before, after) = (part(self.text, 0..end), part(self.text, end..self.text.len()));
-        let line_end =
-            if before.split_inclusive('\n').next().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
-        let indentation = part(self.text, indentation).trim_start_matches('\u{feff}');
-        let break_before = if before.is_empty() || before.ends_with('\n') { "" } else { line_end };
+    /// Returns the text with the key at the end of the block mapping that begins at `start`.
+    fn added(&self, start: usize, end: usize, value: &str) -> String {
+        let line_end = if self.text.split_inclusive('\n').next().is_some_and(|line| line.ends_with("\r\n")) {
+            "\r\n"
+        } else {
+            "\n"
+        };
+        let indentation = part(self.text, self.line_start(start)..start).trim_start_matches('\u{feff}');
+        let before = part(self.text, 0..end);
+        let has_line_end = before.is_empty() || before.ends_with('\n');
+        let (at, break_before) = match (has_line_end, self.ends_in_block_scalar) {
+            (true, _) => (end, ""),
+            (false, false) => (end, line_end),
+            // A line break would become part of this scalar: the key comes first.
+            (false, true) => (start - indentation.len(), ""),
+        };
+        let (before, after) = (part(self.text, 0..at), part(self.text, at..self.text.len()));
         [before, break_before, indentation, self.key, ": ", value, line_end, after].concat()
     }
 
@@ -170,7 +200,8 @@ impl Scan<'_> {
     fn added_to_flow(&self, open: usize, value: &str) -> String {
         // The mapping has ended, so that its brace is the last text of a node.
         let close = self.last.saturating_sub(1);
-        let (mut end, mut separated) = (self.before_last.max(open + 1), self.before_last <= open);
+        let last = self.before_last.max(open + 1);
+        let (mut end, mut separated) = (last, self.before_last <= open);
         let mut at = self.skip_idle(end);
         while at < close {
             (end, separated) = (at + 1, self.byte(at) == Some(b','));
@@ -179,6 +210,8 @@ impl Scan<'_> {
         let separator = match (separated, end == open + 1) {
             (true, true) => "",
             (true, false) => " ",
+            // YAML 1.1 reads a comma directly after a colon or a tag as a part of it.
+            (false, _) if end > last => " , ",
             (false, _) => ", ",
         };
         let (before, after) = (part(self.text, 0..end), part(self.text, end..self.text.len()));
@@ -211,6 +244,13 @@ impl Scan<'_> {
     }
 }
 
+const BLANK: [char; 2] = [' ', '\t'];
+
+/// The spaces with which a line begins. YAML 1.1 refuses a tab before a comment of a block.
+fn indentation(line: &str) -> &str {
+    part(line, 0..line.len() - line.trim_start_matches(' ').len())
+}
+
 /// What must be between a value and the rest of its line: the parser accepts a comment directly after a colon, but not after a value.
 fn gap(rest: &str) -> &'static str {
     if rest.starts_with('#') { " " } else { "" }
@@ -225,3 +265,6 @@ fn begins_document(line: &str) -> bool {
 fn part(text: &str, range: Range<usize>) -> &str {
     text.get(range).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

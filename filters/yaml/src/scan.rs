@@ -14,14 +14,28 @@ pub(super) struct Entry {
     pub(super) is_absent: bool,
     /// Inside `{…}` or `[…]`.
     pub(super) flow: bool,
-    /// In the mapping that the document is.
-    pub(super) top: bool,
-    /// The value is no collection, and something else than null.
-    pub(super) is_scalar: bool,
     /// There is an anchor or a tag before the value.
     pub(super) has_properties: bool,
     /// The scalars of the value, if the entry is at the top: a number sign in one of them begins no comment.
     scalars: Vec<Range<usize>>,
+}
+
+/// The entries of a key that are searched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Searched {
+    /// Those of the mapping that the document is.
+    Top,
+    /// Those at any depth whose value is no collection, and something else than null and an empty text.
+    Scalars,
+}
+
+/// What an alias refers to.
+#[derive(Clone, Copy, Default)]
+struct Anchor {
+    /// The key that is searched.
+    is_named: bool,
+    /// A part of a value that is found, and that the edit removes.
+    is_found: bool,
 }
 
 /// An open collection.
@@ -66,78 +80,100 @@ struct Node {
 pub(super) struct Scan<'a> {
     pub(super) text: &'a str,
     pub(super) key: &'a str,
+    searched: Searched,
     pub(super) entries: Vec<Entry>,
     open: Vec<Open>,
+    /// By the parser's number.
+    anchors: Vec<Anchor>,
+    /// Why the entries cannot lose their values: an alias elsewhere refers to one of them.
+    pub(super) refusal: Option<String>,
     pub(super) root: Root,
     /// The end of the last node that has text.
     pub(super) last: usize,
     /// The same without the end of the last collection in flow style.
     pub(super) before_last: usize,
+    /// The last node that has text is a block scalar.
+    pub(super) ends_in_block_scalar: bool,
     /// The entry at the top to which all nodes belong until the next key.
     inside: Option<usize>,
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(text: &'a str, key: &'a str) -> Self {
+    pub(super) fn new(text: &'a str, key: &'a str, searched: Searched) -> Self {
         Self {
             text,
             key,
+            searched,
             entries: Vec::new(),
             open: Vec::new(),
+            anchors: Vec::new(),
+            refusal: None,
             root: Root::Empty,
             last: 0,
             before_last: 0,
+            ends_in_block_scalar: false,
             inside: None,
         }
     }
 
     pub(super) fn visit(&mut self, event: &Event<'_>, span: &Span) {
         // The parser has the whole text, so it knows all offsets.
-        let span = &span.byte_range().unwrap_or_default();
+        let (line, span) = (span.start.line(), &span.byte_range().unwrap_or_default());
         match event {
             Event::MappingStart(style, anchor, tag) => {
                 let kind = Kind::Mapping { at_key: true, key: None };
-                self.begin(kind, *style, *anchor != 0 || tag.is_some(), span);
+                self.begin(kind, *style, *anchor, tag.is_some(), span);
             }
             Event::SequenceStart(style, anchor, tag) => {
-                self.begin(Kind::Sequence, *style, *anchor != 0 || tag.is_some(), span);
+                self.begin(Kind::Sequence, *style, *anchor, tag.is_some(), span);
             }
             Event::MappingEnd | Event::SequenceEnd => self.end(span),
             Event::Scalar(value, style, anchor, tag) => {
                 let content = span;
-                let span = &match style {
-                    ScalarStyle::Literal | ScalarStyle::Folded => block_scalar(self.text, content),
-                    _ => content.clone(),
-                };
-                let null = *style == ScalarStyle::Plain && matches!(&**value, "" | "~" | "null" | "Null" | "NULL");
-                let has_properties = *anchor != 0 || tag.is_some();
+                let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                let span = &if is_block { block_scalar(self.text, content) } else { content.clone() };
+                let null =
+                    *style == ScalarStyle::Plain && tag.is_none() && matches!(&**value, "~" | "null" | "Null" | "NULL");
+                let (is_named, has_properties) = (value == self.key, *anchor != 0 || tag.is_some());
                 if self.open.is_empty() && (!span.is_empty() || has_properties) {
                     self.root = Root::Other("a text");
                 }
-                self.node(
-                    Node {
-                        is_named: value == self.key,
-                        is_absent: span.is_empty(),
-                        is_scalar: !null && !value.is_empty(),
-                        has_properties,
-                    },
-                    span,
-                );
+                let is_scalar = !null && !value.is_empty();
+                let entry = self.node(Node { is_named, is_absent: span.is_empty(), is_scalar, has_properties }, span);
+                self.anchor(*anchor, Anchor { is_named, is_found: entry.or(self.inside).is_some() });
                 if let Some(entry) = self.inside.and_then(|inside| self.entries.get_mut(inside)) {
                     entry.scalars.push(content.clone());
                 }
-                self.leave(span);
+                self.leave(span, is_block);
             }
-            Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                self.node(Node { is_scalar: true, ..Node::default() }, span);
-                self.leave(span);
-            }
+            Event::Alias(anchor) => self.alias(self.anchors.get(*anchor).copied().unwrap_or_default(), line, span),
+            Event::UnresolvedAlias(_) => self.alias(Anchor::default(), line, span),
             _ => {}
         }
     }
 
+    /// Notes what the anchor of a node is.
+    fn anchor(&mut self, number: usize, anchor: Anchor) {
+        // The parser counts from 1: 0 is a node without an anchor.
+        if number != 0 {
+            self.anchors.resize(number, Anchor::default());
+            self.anchors.push(anchor);
+        }
+    }
+
+    fn alias(&mut self, anchor: Anchor, line: usize, span: &Range<usize>) {
+        let node = Node { is_named: anchor.is_named, is_scalar: true, ..Node::default() };
+        let found = self.node(node, span).or(self.inside);
+        if anchor.is_found && found.is_none() && self.refusal.is_none() {
+            let name = part(self.text, span.start + 1..span.end);
+            let reason = format!("the anchor &{name} in the value of {} is used elsewhere, in line {line}", self.key);
+            self.refusal = Some(reason);
+        }
+        self.leave(span, false);
+    }
+
     /// Begins a collection, which is a node of the innermost one.
-    fn begin(&mut self, kind: Kind, style: StructureStyle, has_properties: bool, span: &Range<usize>) {
+    fn begin(&mut self, kind: Kind, style: StructureStyle, anchor: usize, has_tag: bool, span: &Range<usize>) {
         let flow = style == StructureStyle::Flow || self.open.last().is_some_and(|open| open.flow);
         if self.open.is_empty() {
             self.root = match kind {
@@ -145,7 +181,9 @@ impl<'a> Scan<'a> {
                 Kind::Sequence => Root::Other("a list"),
             };
         }
+        let has_properties = anchor != 0 || has_tag;
         let entry = self.node(Node { has_properties, ..Node::default() }, span);
+        self.anchor(anchor, Anchor { is_found: self.inside.is_some(), ..Anchor::default() });
         self.open.push(Open { kind, flow, entry });
     }
 
@@ -155,7 +193,7 @@ impl<'a> Scan<'a> {
         if flow {
             self.before_last = std::mem::replace(&mut self.last, span.end);
         }
-        let Some(entry) = entry.and_then(|entry| self.entries.get_mut(entry)).filter(|entry| entry.top) else { return };
+        let Some(entry) = entry.and_then(|entry| self.entries.get_mut(entry)) else { return };
         // A block ends where the next node begins, after comments that are not its own. Items without a value have no text.
         let rest = part(self.text, self.last..span.start.max(self.last));
         let own = rest.split_inclusive('\n').scan(0, |at, line| {
@@ -167,9 +205,9 @@ impl<'a> Scan<'a> {
     }
 
     /// The end of a node that is no collection.
-    fn leave(&mut self, span: &Range<usize>) {
+    fn leave(&mut self, span: &Range<usize>, is_block_scalar: bool) {
         if !span.is_empty() {
-            self.last = span.end;
+            (self.last, self.ends_in_block_scalar) = (span.end, is_block_scalar);
         }
     }
 
@@ -187,7 +225,11 @@ impl<'a> Scan<'a> {
         }
         let Node { is_absent, is_scalar, has_properties, .. } = node;
         let (key, value, scalars) = (key.take()?, span.clone(), Vec::new());
-        self.entries.push(Entry { key, value, is_absent, flow: *flow, top, is_scalar, has_properties, scalars });
+        let is_searched = if self.searched == Searched::Top { top } else { is_scalar };
+        if !is_searched {
+            return None;
+        }
+        self.entries.push(Entry { key, value, is_absent, flow: *flow, has_properties, scalars });
         let entry = self.entries.len() - 1;
         if top {
             self.inside = Some(entry);

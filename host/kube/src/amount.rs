@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// The digits after a point that count, as many as fit: Go ignores further ones, too.
+/// The digits after the point of a quantity that count, as many as fit.
 const MAX_FRACTION: usize = 18;
 
 /// Parses a Kubernetes quantity of memory to whole bytes, rounded up as in Kubernetes: a decimal number, and none of its suffixes or one
@@ -24,10 +24,11 @@ pub fn quantity(text: &str) -> Option<u64> {
         "Gi" => 1 << 30,
         _ => return None,
     };
-    u64::try_from(scaled(number, unit.into())?).ok()
+    u64::try_from(scaled(number, unit, rounded_up)?).ok()
 }
 
-/// Parses a Go duration: decimal numbers, each with a unit, such as `1m30s`, `1.5s` or `20ms`. A sign is not accepted.
+/// Parses a Go duration: decimal numbers, each with a unit, such as `1m30s`, `1.5s` or `20ms`. Parts of a nanosecond are cut off, as in
+/// Go. A sign is not accepted.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
@@ -40,7 +41,7 @@ pub fn duration(text: &str) -> Option<Duration> {
         let (number, tail) = rest.split_at(at);
         let end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
-        let unit: u128 = match unit {
+        let unit: u64 = match unit {
             "ns" => 1,
             "us" | "µs" | "μs" => 1000,
             "ms" => 1_000_000,
@@ -49,7 +50,7 @@ pub fn duration(text: &str) -> Option<Duration> {
             "h" => 3_600_000_000_000,
             _ => return None,
         };
-        nanoseconds = nanoseconds.checked_add(scaled(number, unit)?)?;
+        nanoseconds = nanoseconds.checked_add(scaled(number, unit, as_in_go)?)?;
         rest = tail;
     }
     // Go's longest duration has 292 years.
@@ -57,19 +58,35 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds.unsigned_abs()))
 }
 
-/// Returns `number` times `unit`, rounded up. A number consists of digits and at most one point.
-fn scaled(number: &str, unit: u128) -> Option<u128> {
+/// Returns `number` times `unit`. A number consists of digits and at most one point, after which `fraction` counts.
+fn scaled(number: &str, unit: u64, fraction: fn(&str, u64) -> Option<u128>) -> Option<u128> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && part.is_empty()) || part.contains('.') {
         return None;
     }
-    let digits = |text: &str| {
-        if text.is_empty() { Some(0) } else { text.parse::<u64>().ok().map(u128::from) }
-    };
-    let part = part.get(..MAX_FRACTION).unwrap_or(part);
-    let scale = 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
-    let part = digits(part)?.checked_mul(unit)?.div_ceil(scale);
-    digits(whole)?.checked_mul(unit)?.checked_add(part)
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? };
+    u128::from(whole).checked_mul(unit.into())?.checked_add(fraction(part, unit)?)
+}
+
+fn rounded_up(digits: &str, unit: u64) -> Option<u128> {
+    let digits = digits.get(..MAX_FRACTION).unwrap_or(digits);
+    let scale = 10_u128.checked_pow(u32::try_from(digits.len()).ok()?)?;
+    let part = if digits.is_empty() { 0 } else { digits.parse::<u128>().ok()? };
+    Some(part.checked_mul(unit.into())?.div_ceil(scale))
+}
+
+/// Cuts off what is less than one, in the floating point numbers of Go's `time.ParseDuration`. Digits that do not fit have no effect.
+fn as_in_go(digits: &str, unit: u64) -> Option<u128> {
+    const MAX: u64 = 1 << 63;
+    let (mut part, mut scale) = (0_u64, 1.0);
+    for digit in digits.bytes() {
+        let next = if part > (MAX - 1) / 10 { u64::MAX } else { part * 10 + u64::from(digit - b'0') };
+        if next > MAX {
+            break;
+        }
+        (part, scale) = (next, scale * 10.0);
+    }
+    Some((part as f64 * (unit as f64 / scale)) as u128)
 }
 
 #[cfg(test)]
@@ -85,6 +102,7 @@ mod tests {
             ("2M", Some(2_000_000)),
             ("1024Ki", Some(1 << 20)),
             ("1.5", Some(2)),
+            ("0.0001", Some(1)),
             ("64MiB", None),
             ("64 Mi", None),
             ("-1Mi", None),
@@ -120,6 +138,14 @@ mod tests {
             ("9007199254740993ns", ns(9_007_199_254_740_993)),
             ("0.3333333333333333333h", ns(1_200_000_000_000)),
             ("0.100000000000000000000h", ns(360_000_000_000)),
+            ("0.9223372036854775807h", ns(3_320_413_933_267)),
+            ("0.830103483285477580700h", ns(2_988_372_539_827)),
+            // Those of `time.ParseDuration` itself.
+            ("0.5ns", ns(0)),
+            ("1.999ns", ns(1)),
+            ("0.9999999us", ns(999)),
+            ("0.000000001999s", ns(1)),
+            ("0.3s0.7ns", ns(300_000_000)),
             ("", None),
             ("3", None),
             ("s", None),

@@ -63,6 +63,19 @@ const FORMS: &[(&str, &str)] = &[
     ("a: 1\n---\nb: 1\n", "a: 1\nnodePortAddresses: @\n---\nb: 1\n"),
     ("a: |\n  nodePortAddresses: []\n", "a: |\n  nodePortAddresses: []\nnodePortAddresses: @\n"),
     ("nodePortAddressesX: []\n", "nodePortAddressesX: []\nnodePortAddresses: @\n"),
+    // a last text that the line break of a new last key would change
+    ("a: |\n  x", "nodePortAddresses: @\na: |\n  x"),
+    ("\u{feff}  b: 1\r\n  a: >+\r\n    x", "\u{feff}  nodePortAddresses: @\r\n  b: 1\r\n  a: >+\r\n    x"),
+    ("# c\n&x a: |+\n  x\n ", "# c\nnodePortAddresses: @\n&x a: |+\n  x\n "),
+    ("a: |\n  x\nb: y", "a: |\n  x\nb: y\nnodePortAddresses: @\n"),
+    // anchors and aliases that stay, or go together
+    ("a: &x 1\nnodePortAddresses: [*x]\nb: *x\n", "a: &x 1\nnodePortAddresses: @\nb: *x\n"),
+    ("nodePortAddresses: [&x a, *x]\nb: &x 1\nc: *x\n", "nodePortAddresses: @\nb: &x 1\nc: *x\n"),
+    (
+        "a: {nodePortAddresses: &x 1}\nnodePortAddresses: []\nb: *x\n",
+        "a: {nodePortAddresses: &x 1}\nnodePortAddresses: @\nb: *x\n",
+    ),
+    ("a: &k nodePortAddresses\n*k : []\n", "a: &k nodePortAddresses\n*k : @\n"),
     ("", "nodePortAddresses: @\n"),
     ("# nothing\n", "# nothing\nnodePortAddresses: @\n"),
     // a mapping in flow style, such as JSON
@@ -78,9 +91,19 @@ const FORMS: &[(&str, &str)] = &[
     ("{a: 1, }\n", "{a: 1, \"nodePortAddresses\": @ }\n"),
     ("{a: it's, # }\n b: 'x''}', c}\n", "{a: it's, # }\n b: 'x''}', c, \"nodePortAddresses\": @}\n"),
     ("{a: 1 # c, }\n}\n", "{a: 1, \"nodePortAddresses\": @ # c, }\n}\n"),
-    ("{a: {b: [c]}, d: }\n", "{a: {b: [c]}, d:, \"nodePortAddresses\": @ }\n"),
+    // what YAML 1.1 reads otherwise: a comma after a colon or a tag, and a tab before a comment of a block
+    ("{a: {b: [c]}, d: }\n", "{a: {b: [c]}, d: , \"nodePortAddresses\": @ }\n"),
+    ("{d: !!str # c\n}\n", "{d: !!str , \"nodePortAddresses\": @ # c\n}\n"),
+    ("nodePortAddresses: [\n\t# c\n\t\n \ta # d\n]\nb: 1\n", "nodePortAddresses: @\n# c\n\n # d\nb: 1\n"),
     ("{nodePortAddresses: , b: 1}\n", "{nodePortAddresses: @ , b: 1}\n"),
     ("{nodePortAddresses: 10.0.0.0/8 # c\n}\n", "{nodePortAddresses: @ # c\n}\n"),
+    (
+        "{\n \"nodePortAddresses\": [ # c\n  \"#a\", # office\n ]\n}\n",
+        "{\n \"nodePortAddresses\": @ # c\n  # office\n}\n",
+    ),
+    ("{nodePortAddresses: [\n  # c\n\n  a, # d\n  b ], b: 1}\n", "{nodePortAddresses: @\n  # c\n\n  # d\n  , b: 1}\n"),
+    ("{nodePortAddresses: [ # c\n a ] # d\n , b: 1}\n", "{nodePortAddresses: @ # c\n # d\n , b: 1}\n"),
+    ("{nodePortAddresses:\n  [\n\n  a\n  ], b: 1}\n", "{nodePortAddresses:\n  @, b: 1}\n"),
     ("---\n{'nodePortAddresses' : [a]}\n---\n{b: 1}\n", "---\n{'nodePortAddresses' : @}\n---\n{b: 1}\n"),
 ];
 
@@ -132,6 +155,17 @@ fn a_text_that_cannot_be_edited_is_refused_with_a_reason() {
         ("nodePortAddresses: |\n  a\n", "starts with `|`"),
         ("nodePortAddresses: {a: b}\n", "starts with `{`"),
         ("nodePortAddresses:\n  {a: b}\n", "starts with `{`"),
+        (
+            "nodePortAddresses:\n- &x a\nb: *x\n",
+            "the anchor &x in the value of nodePortAddresses is used elsewhere, in line 3",
+        ),
+        ("{nodePortAddresses: [[&x a]], b: [*x]}\n", "the anchor &x"),
+        ("b: &x 1\nnodePortAddresses:\n- &x a\nc: *x\n", "the anchor &x"),
+        ("nodePortAddresses: [&x {a: b}]\n*x : 1\n", "the anchor &x"),
+        ("a: &k nodePortAddresses\n*k : &x []\n", "starts with `&`"),
+        ("? nodePortAddresses\n:a: []\n", "cannot edit nodePortAddresses without a value"),
+        ("a: 1\rnodePortAddresses: []\n", "a line break other than"),
+        ("a: 1 # b\u{85}nodePortAddresses: []\n", "a line break other than"),
     ] {
         let refusal = with_addresses(config, &["primary".to_owned()]).expect_err("refused");
         assert!(refusal.contains(reason), "{config:?} gave {refusal}");
@@ -160,9 +194,16 @@ fn a_random_text_is_edited_as_yaml_reads_it_or_refused() {
         "a",
         "&x ",
         "*x",
+        "&y nodePortAddresses\n",
+        "*y : ",
+        "\nb: *x\n",
+        "? ",
         "~",
         "|\n  t\n",
         ">-\n  t\n",
+        "\nc: |+\n  t",
+        "\r",
+        "\u{2028}",
         "\u{feff}",
     ];
     let mut state = 7_u64;
