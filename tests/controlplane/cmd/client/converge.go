@@ -167,28 +167,31 @@ func prepare(ctx context.Context, s *sides, kept *record.Record) (*run, error) {
 	buckets := r.source("buckets", customOf(custom, bucketResource))
 	r.world = &world{node: s.node, services: services, slices: slices, nodes: nodes, pools: pools, buckets: buckets}
 
-	for _, format := range []string{protobuf, json} {
+	for _, reader := range []struct{ format, component string }{{protobuf, protobufReader}, {json, jsonReader}} {
+		format, component := reader.format, reader.component
 		word := strings.TrimPrefix(format, "application/")
-		client, err := typed(s.through(past, "reader-"+word[max(0, len(word)-8):], format))
+		client, err := typed(s.through(past, component, format))
 		if err != nil {
 			return nil, err
 		}
 		through := func(past *source, of collection, remembered bool) {
 			follower := r.follow(ctx, past.name+" as "+word, of)
-			r.pairs = append(r.pairs, &pair{straight: past, through: follower, remembered: remembered})
+			r.pairs = append(r.pairs, &pair{straight: past, through: follower, component: component, remembered: remembered})
 		}
 		through(services, servicesOf(client), true)
 		through(slices, slicesOf(client), true)
 		through(endpoints, endpointsOf(client), true)
 		through(configMaps, configMapsOf(client), false)
 		through(nodes, nodesOf(client), true)
-		partial, err := metadataClient(s.through(past, "reader-metadata", format))
+		partial, err := metadataClient(s.through(past, metadataReader, format))
 		if err != nil {
 			return nil, err
 		}
 		converted := func(past *source, resource schema.GroupVersionResource) {
 			follower := r.follow(ctx, "metadata of "+past.name+" as "+word, metadataOf(partial, resource))
-			r.pairs = append(r.pairs, &pair{straight: past, through: follower, metadataOnly: true, remembered: true})
+			r.pairs = append(r.pairs, &pair{
+				straight: past, through: follower, component: metadataReader, metadataOnly: true, remembered: true,
+			})
 		}
 		converted(services, core.SchemeGroupVersion.WithResource("services"))
 		converted(slices, discovery.SchemeGroupVersion.WithResource("endpointslices"))
@@ -208,6 +211,7 @@ func prepare(ctx context.Context, s *sides, kept *record.Record) (*run, error) {
 func (r *run) firstRules() error {
 	first := randomRules(r.random)
 	first.discard, first.isolation, first.topology, first.endpoints, first.inCluster = true, true, true, true, true
+	first.only = rules{}.only
 	return r.activate(first)
 }
 

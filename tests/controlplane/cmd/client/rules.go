@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -18,6 +19,8 @@ type rules struct {
 	// Settings.
 	keepBalancers, drop, lists bool
 	source                     string
+	// only is the component whose reads each filter matches; where it is empty, those of all.
+	only struct{ discard, isolation, topology, endpoints, inCluster string }
 	// generation numbers the configurations of a run.
 	generation int
 }
@@ -31,13 +34,37 @@ const (
 	askDiscard   = "svc.openyurt.io/discard"
 )
 
+// Components of the clients whose caches are compared.
+const (
+	protobufReader = "reader-protobuf"
+	jsonReader     = "reader-json"
+	metadataReader = "reader-metadata"
+)
+
 func randomRules(random *rand.Rand) rules {
 	most := func() bool { return random.IntN(4) > 0 }
-	return rules{
+	some := func() string {
+		return []string{"", "", "", protobufReader, jsonReader, metadataReader}[random.IntN(6)]
+	}
+	r := rules{
 		discard: most(), isolation: most(), topology: most(), endpoints: most(), inCluster: most(),
 		keepBalancers: !most(), drop: random.IntN(2) == 0, lists: most(),
 		source: []string{"nodepools", "nodebuckets", "nodelabels"}[random.IntN(3)],
 	}
+	r.only.discard, r.only.isolation, r.only.topology = some(), some(), some()
+	r.only.endpoints, r.only.inCluster = some(), some()
+	return r
+}
+
+// of returns the rules as a client of this component is shown them.
+func (r rules) of(component string) rules {
+	matches := func(only string) bool { return only == "" || only == component }
+	r.discard = r.discard && matches(r.only.discard)
+	r.isolation = r.isolation && matches(r.only.isolation)
+	r.topology = r.topology && matches(r.only.topology)
+	r.endpoints = r.endpoints && matches(r.only.endpoints)
+	r.inCluster = r.inCluster && matches(r.only.inCluster)
+	return r
 }
 
 // mark is a match rule that matches no client. Weir reports it on its admin port once this configuration is in force.
@@ -48,9 +75,10 @@ func (r rules) manifest() string {
 	var text strings.Builder
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: weir-filters, namespace: kube-system}\ndata:\n" +
 		"  filters.yaml: |\n    filters:\n")
-	filter := func(wanted bool, name, match, settings string) {
+	filter := func(wanted bool, name, only, resource, settings string) {
 		if wanted {
-			fmt.Fprintf(&text, "    - {name: %[1]s, module: %[1]s.wasm, match: [%[2]s], settings: {%[3]s}}\n", name, match, settings)
+			fmt.Fprintf(&text, "    - {name: %[1]s, module: %[1]s.wasm, match: ['%[2]s/%[3]s'], settings: {%[4]s}}\n",
+				name, cmp.Or(only, "*"), resource, settings)
 		}
 	}
 	when := func(condition bool, yes, no string) string {
@@ -60,11 +88,11 @@ func (r rules) manifest() string {
 		return no
 	}
 	source := "poolSource: " + r.source
-	filter(r.discard, "discardcloudservice", "'*/services'", "loadBalancers: "+when(r.keepBalancers, "keep", "discard"))
-	filter(r.isolation, "nodeportisolation", "'*/services'", "whenClosed: "+when(r.drop, "drop", "clusterip"))
-	filter(r.topology, "servicetopology", "'*/endpointslices'", fmt.Sprintf("%s, preferenceLists: %v", source, r.lists))
-	filter(r.endpoints, "endpoints", "'*/endpoints'", source)
-	filter(r.inCluster, "inclusterconfig", "'*/configmaps'", "")
+	filter(r.discard, "discardcloudservice", r.only.discard, "services", "loadBalancers: "+when(r.keepBalancers, "keep", "discard"))
+	filter(r.isolation, "nodeportisolation", r.only.isolation, "services", "whenClosed: "+when(r.drop, "drop", "clusterip"))
+	filter(r.topology, "servicetopology", r.only.topology, "endpointslices", fmt.Sprintf("%s, preferenceLists: %v", source, r.lists))
+	filter(r.endpoints, "endpoints", r.only.endpoints, "endpoints", source)
+	filter(r.inCluster, "inclusterconfig", r.only.inCluster, "configmaps", "")
 	fmt.Fprintf(&text, "    - {name: mark, module: discardcloudservice.wasm, match: [%s]}\n", r.mark())
 	return text.String()
 }

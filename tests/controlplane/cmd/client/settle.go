@@ -88,6 +88,8 @@ func (r *run) source(name string, of collection) *source {
 type pair struct {
 	straight *source
 	through  *mirror
+	// component is the one that it reads as.
+	component string
 	// metadataOnly is whether the client through Weir reads nothing but metadata.
 	metadataOnly bool
 	// remembered is whether Weir serves this client while no API server can be reached.
@@ -105,9 +107,9 @@ type pair struct {
 func (p *pair) expect(r *run) {
 	p.compared = -1
 	p.expected = map[string]runtime.Object{}
-	trackers := newTracked(r.node)
+	trackers, rules := newTracked(r.node), r.rules.of(p.component)
 	for key, object := range p.straight.all() {
-		shown := r.rules.shown(r.world, r.mutator.own.shown(object))
+		shown := rules.shown(r.world, r.mutator.own.shown(object))
 		if shown == nil {
 			continue
 		}
