@@ -13,6 +13,7 @@
 mod deploy {
     mod chart;
     mod contract;
+    mod given;
     mod image;
     mod monitoring;
     mod nodes;

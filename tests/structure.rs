@@ -17,6 +17,8 @@
 mod blocking;
 #[path = "structure/bounds.rs"]
 mod bounds;
+#[path = "structure/ci.rs"]
+mod ci;
 #[path = "structure/graph.rs"]
 mod graph;
 #[path = "structure/held_state.rs"]

@@ -53,13 +53,44 @@ fn promtool(arguments: &[&str], folder: &Path) {
     assert!(output.status.success(), "promtool {arguments:?}: {}", String::from_utf8_lossy(&text));
 }
 
-#[test]
-fn promtool_accepts_the_alerts_and_their_tests_pass() {
+/// Rules have no fault, and pass their unit tests.
+fn assert_tests_pass(rules: &str, tests: &str) {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("rules.yaml"), text("helm/weir/files/rules.yaml")).unwrap();
-    std::fs::write(folder.path().join("alerts.yaml"), include_str!("alerts.yaml")).unwrap();
+    std::fs::write(folder.path().join("rules.yaml"), rules).unwrap();
+    std::fs::write(folder.path().join("alerts.yaml"), tests).unwrap();
     promtool(&["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"], folder.path());
     promtool(&["test", "rules", "alerts.yaml"], folder.path());
+}
+
+/// With waits that are a minute longer, or shorter, each alert fails its unit tests.
+fn assert_waits_are_tested(rules: &str, tests: &str) {
+    let Some(promtool) = tool("promtool") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("alerts.yaml"), tests).unwrap();
+    for change in [1, -1] {
+        let mut file: Value = serde_saphyr::from_str(rules).unwrap();
+        let mut changed = BTreeSet::new();
+        for rule in file["groups"][0]["rules"].as_array_mut().unwrap() {
+            let wait = rule["for"].as_str().map_or(0, |wait| wait.strip_suffix('m').unwrap().parse().unwrap());
+            if wait + change >= 0 {
+                rule["for"] = json!(format!("{}m", wait + change));
+                changed.insert(rule["alert"].as_str().unwrap().to_owned());
+            }
+        }
+        std::fs::write(folder.path().join("rules.yaml"), file.to_string()).unwrap();
+        let test = ["test", "rules", "alerts.yaml"];
+        let output = Command::new(&promtool).args(test).current_dir(folder.path()).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let failed = text.lines().filter_map(|line| line.trim().strip_prefix("alertname: ")?.split(',').next());
+        assert_eq!(failed.map(str::to_owned).collect::<BTreeSet<_>>(), changed, "by {change} m: {text}");
+    }
+}
+
+#[test]
+fn promtool_accepts_the_alerts_and_their_tests_pass() {
+    let (rules, tests) = (text("helm/weir/files/rules.yaml"), include_str!("alerts.yaml"));
+    assert_tests_pass(&rules, tests);
+    assert_waits_are_tested(&rules, tests);
 }
 
 /// The notices of which `weir status` and the page show one while an alert fires.
@@ -208,11 +239,8 @@ fn the_runbook_of_each_alert_is_an_anchor_in_its_row() {
 #[test]
 fn the_operators_alerts_fire_and_name_its_metrics() {
     let rules = text("helm/weir/files/operator/rules.yaml");
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("rules.yaml"), &rules).unwrap();
-    std::fs::write(folder.path().join("alerts.yaml"), include_str!("operator-alerts.yaml")).unwrap();
-    promtool(&["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"], folder.path());
-    promtool(&["test", "rules", "alerts.yaml"], folder.path());
+    assert_tests_pass(&rules, include_str!("operator-alerts.yaml"));
+    assert_waits_are_tested(&rules, include_str!("operator-alerts.yaml"));
     let rules: Value = serde_saphyr::from_str(&rules).unwrap();
     let rules = rules["groups"][0]["rules"].as_array().unwrap();
     assert_eq!(fires(include_str!("operator-alerts.yaml")), names(rules));

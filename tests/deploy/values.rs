@@ -71,7 +71,7 @@ fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
         "--signature-policy=/trust/signature-policy.yaml",
         "--node-kubeconfig=/etc/kubernetes/kubelet.conf",
         "--peer=edge-a=https://10.0.0.1:10268,edge-b=https://10.0.0.2:10268",
-        "--node-name=a b%h$x",
+        "--cache-key-file=a b%h$x",
     ] {
         assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
     }
@@ -103,7 +103,7 @@ fn registries_signatures_and_peers_are_values_of_each_way_to_install() {
         } else {
             assert!(shown.contains("\n    --registry-auth=%d/one.json,%d/two.json \\\n"), "{shown}");
             assert!(shown.contains("\nLoadCredential=two.json:/etc/weir/two.json\n"), "{shown}");
-            assert!(shown.contains("\n    \"--node-name=a b%%h$$x\"\n"), "{shown}");
+            assert!(shown.contains("\n    \"--cache-key-file=a b%%h$$x\"\n"), "{shown}");
         }
     }
 }

@@ -263,6 +263,8 @@ impl ServeFlags {
 
 #[cfg(test)]
 mod tests {
+    use clap::ArgAction;
+
     use super::*;
 
     fn surroundings(arguments: &[&str]) -> Result<Surroundings, String> {
@@ -270,6 +272,17 @@ mod tests {
         let parsed = CommandLine::try_parse_from(line).map_err(|error| error.to_string())?;
         let Command::Serve(flags) = parsed.command else { unreachable!() };
         flags.objects.surroundings().map_err(|error| error.to_string())
+    }
+
+    /// The chart refuses the others in `operator.extraArgs` if they are there twice.
+    #[test]
+    fn the_chart_knows_which_flags_may_be_repeated() {
+        let command = CommandLine::command();
+        let flags = command.find_subcommand("serve").unwrap().get_arguments();
+        let repeatable = flags.filter(|flag| matches!(flag.get_action(), ArgAction::Append | ArgAction::Count));
+        let repeatable: Vec<_> = repeatable.map(|flag| format!("--{}", flag.get_long().unwrap())).collect();
+        let chart = include_str!("../../helm/weir/files/repeatable.yaml");
+        assert!(chart.contains(&format!("\noperator: [{}]\n", repeatable.join(", "))), "{repeatable:?}: {chart}");
     }
 
     #[test]

@@ -184,14 +184,7 @@ impl CacheRow {
         if let Some(lag) = store.lag {
             self.lag = Some(self.lag.unwrap_or_default().max(seconds(lag)));
         }
-        // The reason of the worst state, or of a store of a better one if that has none.
-        let (known, next) = (self.error.take(), store.error.as_ref().map(ToString::to_string));
-        self.error = if rank(cache.state()) > rank(self.state) {
-            self.state = cache.state();
-            next.or(known)
-        } else {
-            known.or(next)
-        };
+        self.take_state(cache.state(), store.error.as_ref().map(ToString::to_string));
         self.peer = self.peer.take().or_else(|| store.peer.as_deref().map(str::to_owned));
         for view in &cache.views {
             let view = view.status();
@@ -200,6 +193,17 @@ impl CacheRow {
             self.edited += view.edited;
             self.degraded += view.degraded;
         }
+    }
+
+    /// Keeps the worst state with its error, or with that of a better one if it has none.
+    fn take_state(&mut self, state: &'static str, error: Option<String>) {
+        let known = self.error.take();
+        self.error = if rank(state) > rank(self.state) {
+            self.state = state;
+            error.or(known)
+        } else {
+            known.or(error)
+        };
     }
 
     fn to_json(&self, resource: &str, identity: &str) -> Value {
@@ -237,6 +241,24 @@ mod tests {
         assert!(text.len() <= MAX_TEXT + '…'.len_utf8() && text.ends_with("é…"), "{text}");
         let filters = json["filters"].as_array().unwrap();
         assert_eq!((filters.len(), filters[0]["match"].as_array().unwrap().len()), (100, MAX_INNER_ITEMS));
+    }
+
+    #[test]
+    fn the_error_of_a_row_is_that_of_its_worst_state() {
+        let (error, failing) = (("error", Some("of one client")), ("failing", Some("of the node")));
+        for (stores, expected) in [
+            (&[error, failing][..], failing),
+            (&[failing, error], failing),
+            (&[error, error], error),
+            (&[("synced", None), error, ("syncing", None)], error),
+            (&[("synced", None), ("stale", None)], ("stale", None)),
+        ] {
+            let mut row = CacheRow::default();
+            for &(state, error) in stores {
+                row.take_state(state, error.map(str::to_owned));
+            }
+            assert_eq!((row.state, row.error.as_deref()), expected, "{stores:?}");
+        }
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use weir_kube::GroupResource;
 
-/// A failure of a reflector. The reflector retries each of them; see [`ReflectorError::needs_operator_action`].
+/// A failure of a reflector. The reflector retries each of them; see [`ReflectorError::needs_operator_action`]. The texts are true for
+/// lookups and for caches, whichever [`StoreReader`](crate::StoreReader) has them: the API server's message names the user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReflectorError {
-    /// 403: RBAC does not allow the daemon's identity to list or watch the resource.
+    /// 403: RBAC does not allow the reader to list or watch the resource.
     #[error(
-        "listing {resource} is forbidden: the daemon's role needs a rule with apiGroups [{group:?}], resources [{plural:?}], verbs [\"list\", \"watch\"] (API server: {message})",
+        "listing {resource} is forbidden: its reader needs a rule with apiGroups [{group:?}], resources [{plural:?}], verbs [\"list\", \"watch\"] (API server: {message})",
         group = resource.group, plural = resource.resource
     )]
     Forbidden {
@@ -17,8 +18,8 @@ pub enum ReflectorError {
         /// The message of the API server.
         message: String,
     },
-    /// 401: the API server rejects the credential of the daemon.
-    #[error("listing {resource} failed: the API server rejects the daemon's credential (API server: {message})")]
+    /// 401: the API server rejects the credential of the request.
+    #[error("listing {resource} failed: the API server rejects its reader's credential (API server: {message})")]
     Unauthorized {
         /// The resource.
         resource: GroupResource,
@@ -59,7 +60,7 @@ pub enum ReflectorError {
     },
     /// The objects exceed the memory that one reflector may use.
     #[error(
-        "listing {resource} failed: its objects exceed {limit} bytes; restrict the lookup by name, label selector or metadata-only"
+        "listing {resource} failed: its objects exceed {limit} bytes: select fewer, look up metadata only, or leave the resource out of --cache-resources"
     )]
     TooLarge {
         /// The resource.

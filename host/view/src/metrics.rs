@@ -99,7 +99,7 @@ impl CacheMetrics {
         );
         registry.register(
             "weir_cache_stores",
-            "Watch caches by resource and state: synced, syncing, stale (from disk, not confirmed), failing (the notice failing-cache), or error (of lookups, or of what one client asks for or may read)",
+            "Watch caches by resource and state: synced, syncing, stale (from disk, not confirmed), failing (the notice failing-cache while an API server answers), or error (of lookups, or of what one client asks for or may read)",
             self.stores.clone(),
         );
         registry.register_with_unit(

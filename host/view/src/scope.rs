@@ -101,7 +101,7 @@ pub(super) fn wider(reader: &StoreReader, request: &ResourceRequest) -> Vec<Coll
 }
 
 /// Whether objects are read with the rights of a node, which reads single objects and its own pods.
-fn is_of_node(reader: &StoreReader) -> bool {
+pub(super) fn is_of_node(reader: &StoreReader) -> bool {
     match reader {
         StoreReader::Node => true,
         StoreReader::User(user) => node_of_user(&user.user, &user.groups).is_some(),

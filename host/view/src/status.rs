@@ -8,6 +8,7 @@ use weir_store::disk::DiskStoreStatus;
 use weir_store::{ReflectorError, StoreHandle, StoreReader};
 
 use super::object::ViewOutcome;
+use super::scope;
 use super::state::View;
 
 /// A store and its views. There are at most as many as the limits of stores and views allow.
@@ -62,7 +63,8 @@ impl CacheStatus {
     }
 
     /// Why the store fails, if clients read it and none of them brings it about. The notice `failing-cache`, the state `failing` and
-    /// the alert on that state share this, so that none is seen without the others. A failing lookup has a notice of its own.
+    /// the alert on that state share this: none is seen without the others, but that the notice `offline` stands for the first while
+    /// no API server answers. A failing lookup has a notice of its own.
     #[must_use]
     pub fn fault(&self) -> Option<&ReflectorError> {
         let error = self.store.error.as_ref().filter(|_| !self.views.is_empty())?;
@@ -83,16 +85,21 @@ impl CacheStatus {
 }
 
 /// Whether an error of a watch cache is a fault of the node: no client of it brings it about by what it asks for, its permissions or
-/// its share, and a resource that the API server does not serve has no objects. A private store has what its client chose, and any
-/// pod may choose an API that fails: only kubelet's count.
+/// its share, and a resource that the API server does not serve has no objects. What a client may choose, such as an API that fails,
+/// counts if kubelet reads it: with the node credential, or by a certificate of a node's user.
 fn is_of_node(reader: &StoreReader, is_whole: bool, error: &ReflectorError) -> bool {
+    let is_daemons = *reader == StoreReader::Daemon;
+    let is_kubelets = match reader {
+        StoreReader::Private(reader) => scope::is_of_node(reader),
+        reader => scope::is_of_node(reader),
+    };
     match error {
-        ReflectorError::Forbidden { .. } | ReflectorError::Unauthorized { .. } => *reader == StoreReader::Daemon,
-        ReflectorError::Rejected { .. } | ReflectorError::TooLarge { .. } => *reader == StoreReader::Daemon && is_whole,
-        ReflectorError::Unavailable { .. } | ReflectorError::InvalidResponse { .. } => {
-            let is_kubelets = matches!(reader, StoreReader::Private(reader) if **reader == StoreReader::Node);
-            is_kubelets || matches!(reader, StoreReader::Daemon | StoreReader::Node | StoreReader::User(_))
-        }
+        ReflectorError::Forbidden { .. } => is_daemons,
+        ReflectorError::Rejected { .. } | ReflectorError::TooLarge { .. } => is_daemons && is_whole,
+        // The user of a certificate is impersonated, so that 401 rejects the daemon's credential.
+        ReflectorError::Unauthorized { .. }
+        | ReflectorError::Unavailable { .. }
+        | ReflectorError::InvalidResponse { .. } => is_daemons || is_kubelets,
         _ => false,
     }
 }
@@ -139,11 +146,9 @@ mod tests {
     fn what_a_client_brings_about_is_no_fault_of_a_watch_cache() {
         let resource = || GroupResource::new("services", "");
         let (message, reason) = (String::new, String::new);
-        let refused = [
-            ReflectorError::Forbidden { resource: resource(), message: message() },
-            ReflectorError::Unauthorized { resource: resource(), message: message() },
-        ];
+        let forbidden = [ReflectorError::Forbidden { resource: resource(), message: message() }];
         let failed = [
+            ReflectorError::Unauthorized { resource: resource(), message: message() },
             ReflectorError::Unavailable { resource: resource(), reason: reason() },
             ReflectorError::InvalidResponse { resource: resource(), reason: reason() },
         ];
@@ -153,22 +158,31 @@ mod tests {
         ];
         let nobody =
             [ReflectorError::NoRoom { resource: resource() }, ReflectorError::NotServed { resource: resource() }];
-        let user = ImpersonatedUser { user: "jane".to_owned(), groups: Vec::new() };
+        let user = |user: &str, group: &str| {
+            StoreReader::User(Arc::new(ImpersonatedUser { user: user.to_owned(), groups: vec![group.to_owned()] }))
+        };
+        let kubelet = user("system:node:a", "system:nodes");
         let client = StoreReader::Client("hash".into());
         let private = |reader: StoreReader| StoreReader::Private(Arc::new(reader));
-        for (reader, is_whole, of_refused, of_failed, of_asked) in [
+        for (reader, is_whole, of_forbidden, of_failed, of_asked) in [
             (StoreReader::Daemon, true, true, true, true),
             (StoreReader::Daemon, false, true, true, false),
             (StoreReader::Node, true, false, true, false),
-            (StoreReader::User(Arc::new(user)), true, false, true, false),
+            (kubelet.clone(), true, false, true, false),
+            (user("jane", "system:nodes"), true, false, false, false),
+            (user("system:node:a", "system:masters"), true, false, false, false),
             (private(StoreReader::Daemon), true, false, false, false),
             (private(StoreReader::Node), true, false, true, false),
+            (private(kubelet), true, false, true, false),
+            (private(user("jane", "dev")), true, false, false, false),
             (private(client.clone()), true, false, false, false),
             (client, true, false, false, false),
         ] {
-            let faults = |errors: &[ReflectorError]| errors.iter().all(|error| is_of_node(&reader, is_whole, error));
-            let found = (faults(&refused), faults(&failed), faults(&asked));
-            assert_eq!(found, (of_refused, of_failed, of_asked), "{reader:?} {is_whole}");
+            let of = |errors: &[ReflectorError], expected: bool| {
+                errors.iter().all(|error| is_of_node(&reader, is_whole, error) == expected)
+            };
+            let found = of(&forbidden, of_forbidden) && of(&failed, of_failed) && of(&asked, of_asked);
+            assert!(found, "{reader:?} {is_whole}");
             assert!(!nobody.iter().any(|error| is_of_node(&reader, is_whole, error)), "{reader:?}");
         }
     }

@@ -63,7 +63,7 @@ pub fn trust() -> Vec<String> {
         format!("registries.hosts={hosts}"),
         format!("signaturePolicy.policies={policies}"),
         "registries.pullSecrets=[{\"name\":\"one\"},{\"name\":\"two\"}]".to_owned(),
-        "extraArgs=[\"--memory=128Mi\", \"--node-name=a b%h$x\"]".to_owned(),
+        "extraArgs=[\"--memory=128Mi\", \"--cache-key-file=a b%h$x\"]".to_owned(),
     ]
 }
 

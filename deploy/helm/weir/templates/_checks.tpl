@@ -2,17 +2,32 @@
 {{- define "weir.checks" -}}
 {{- include "weir.checkUnique" (dict "at" "extraEnv" "list" .Values.extraEnv "key" "name") }}
 {{- include "weir.checkUnique" (dict "at" "extraVolumes" "list" .Values.extraVolumes "key" "name") }}
-{{- include "weir.checkUnique" (dict "at" "extraVolumeMounts" "list" .Values.extraVolumeMounts "key" "mountPath") }}
 {{- include "weir.checkUnique" (dict "at" "registries.hosts" "list" .Values.registries.hosts "key" "host") }}
 {{- include "weir.checkUnique" (dict "at" "signaturePolicy.policies" "list" .Values.signaturePolicy.policies "key" "prefix") }}
 {{- $volumes := list }}
 {{- range .Values.extraVolumes }}
 {{- $volumes = append $volumes .name }}
 {{- end }}
+{{- $paths := list "/var/lib/weir" "/var/cache/weir" "/client-ca" "/tls" "/etc/kubernetes/kubelet.conf" "/etc/kubernetes/pki/ca.crt" }}
+{{- $paths = concat $paths (list "/var/lib/kubelet/pki" "/trust" "/registry-auth" "/signature-policy" "/etc/weir") }}
 {{- range .Values.extraVolumeMounts }}
 {{- if not (has .name $volumes) }}
 {{- fail (printf "extraVolumeMounts: there is no volume %s, extraVolumes has %s" .name (join ", " $volumes | default "none")) }}
 {{- end }}
+{{- if has (clean .mountPath) $paths }}
+{{- fail (printf "extraVolumeMounts: the chart or another entry has the mountPath %s" (clean .mountPath)) }}
+{{- end }}
+{{- $paths = append $paths (clean .mountPath) }}
+{{- end }}
+{{- $arguments := get (dict "daemonset" "weir.daemonSetArgs" "static-pod" "weir.staticPodArgs" "systemd" "weir.service") .Values.install }}
+{{- $known := dict "--admin-port" "portOffset" }}
+{{- if eq .Values.install "daemonset" }}
+{{- $_ := set $known "--server" "WEIR_SERVER" }}
+{{- end }}
+{{- $repeatable := .Files.Get "files/repeatable.yaml" | fromYaml }}
+{{- include "weir.checkFlags" (dict "at" "extraArgs" "arguments" (include $arguments .) "variables" .Values.extraEnv "known" $known "repeatable" $repeatable.weir) }}
+{{- if .Values.operator.enabled }}
+{{- include "weir.checkFlags" (dict "at" "operator.extraArgs" "arguments" (include "weir.operatorArgs" .Values.operator) "known" dict "repeatable" $repeatable.operator) }}
 {{- end }}
 {{- include "weir.checkResources" (dict "at" "resources" "resources" .Values.resources) }}
 {{- include "weir.checkResources" (dict "at" "operator.resources" "resources" .Values.operator.resources) }}
@@ -27,6 +42,28 @@
 {{- fail (printf "%s: there are two entries with the %s %s" $.at $.key $value) }}
 {{- end }}
 {{- $known = append $known $value }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses a flag that is given twice, or beside one that excludes it, with which the program would end, and a variable of a flag that
+is given, which would count for nothing. `known` has the flags that are given in another way. */}}
+{{- define "weir.checkFlags" -}}
+{{- $same := dict "--config-file" "--config-map" "--kubeconfig" "--server" "-v" "--verbose" }}
+{{- $known := .known }}
+{{- range regexFindAll "(?m)^ *(- )?\"?--?[A-Za-z0-9][A-Za-z0-9-]*" .arguments -1 }}
+{{- $flag := regexFind "--?[A-Za-z0-9][A-Za-z0-9-]*$" . }}
+{{- $key := get $same $flag | default $flag }}
+{{- if and (hasKey $known $key) (not (has $flag $.repeatable)) }}
+{{- fail (printf "%s: %s: the chart or another entry has %s already" $.at $flag (get $known $key)) }}
+{{- end }}
+{{- $_ := set $known $key $flag }}
+{{- end }}
+{{- range .variables }}
+{{- $flag := printf "--%s" (trimPrefix "WEIR_" .name | lower | replace "_" "-") }}
+{{- $key := get $same $flag | default $flag }}
+{{- if and (hasPrefix "WEIR_" .name) (hasKey $known $key) }}
+{{- fail (printf "extraEnv: %s: the chart or extraArgs has %s already" .name (get $known $key)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 

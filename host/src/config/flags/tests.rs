@@ -291,6 +291,17 @@ fn the_chart_and_the_page_of_upgrades_name_each_removed_flag() {
     assert_eq!(variable["allOf"], json!(of_variables));
 }
 
+/// The chart refuses the others in `extraArgs` if they are there twice. One with `--server` has it by another value.
+#[test]
+fn the_chart_knows_which_flags_may_be_repeated() {
+    let command = definition();
+    let flags = command.find_subcommand("serve").unwrap().get_arguments().filter(|flag| flag.get_id() != "server");
+    let repeatable = flags.filter(|flag| matches!(flag.get_action(), ArgAction::Append | ArgAction::Count));
+    let repeatable: Vec<_> = repeatable.map(|flag| format!("--{}", flag.get_long().unwrap())).collect();
+    let chart = include_str!("../../../../deploy/helm/weir/files/repeatable.yaml");
+    assert!(chart.contains(&format!("\nweir: [{}]\n", repeatable.join(", "))), "{repeatable:?}: {chart}");
+}
+
 #[test]
 fn watch_caches_are_on_disk_if_there_is_a_cache_directory() {
     assert_eq!(serve("").disk_cache, None);

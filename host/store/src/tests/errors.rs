@@ -18,7 +18,7 @@ async fn a_forbidden_list_names_the_missing_rule_and_recovers_without_a_restart(
     let lookup = LookupSpec::all("nodes".parse().unwrap());
     let handle = cluster.reflectors.open(&lookup);
     let error = within(handle.synced()).await.unwrap_err();
-    let expected = r#"listing nodes is forbidden: the daemon's role needs a rule with apiGroups [""], resources ["nodes"], verbs ["list", "watch"]"#;
+    let expected = r#"listing nodes is forbidden: its reader needs a rule with apiGroups [""], resources ["nodes"], verbs ["list", "watch"]"#;
     // The API server has answered in protobuf.
     let answered = r#"(API server: nodes is forbidden: User "nameless" cannot list resource "nodes" in API group "" at the cluster scope)"#;
     assert_eq!(error.to_string(), format!("{expected} {answered}"));
@@ -27,6 +27,17 @@ async fn a_forbidden_list_names_the_missing_rule_and_recovers_without_a_restart(
     let state = within(handle.state_after(&seen)).await;
     assert_eq!(state, ReflectorState { synced: true, error: None });
     assert_eq!(names(&cluster.reflectors.snapshot(), &lookup), ["n1"]);
+}
+
+/// Of a pod that watches with its own token, or of kubelet, it is not the daemon's credential.
+#[tokio::test]
+async fn a_rejected_credential_is_that_of_the_reader() {
+    let cluster = cluster().await;
+    cluster.api.on_request(|_| Action::json(401, r#"{"kind":"Status","code":401,"message":"Unauthorized"}"#));
+    let error =
+        within(cluster.reflectors.open(&LookupSpec::all("services".parse().unwrap())).synced()).await.unwrap_err();
+    let expected = "listing services failed: the API server rejects its reader's credential (API server: Unauthorized)";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[tokio::test]
