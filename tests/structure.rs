@@ -128,7 +128,7 @@ const FACES: &[(&str, usize)] = &[
     ("kubeconfig", 7),
     ("process", 33),
     ("registry", 24),
-    ("runtime", 40),
+    ("runtime", 41),
     ("spec", 33),
     ("store", 50),
     ("upstream", 49),

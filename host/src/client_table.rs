@@ -4,7 +4,7 @@
 //! all others together. A component that has been idle for [`IDLE`] makes room for a new one. The cost is one lock for a
 //! request, and another one if it fails or is a watch.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -105,6 +105,11 @@ impl ClientTable {
             idle: record.last_seen.elapsed(),
         };
         all.into_iter().map(status).collect()
+    }
+
+    /// The components that have sent requests, as far as they are counted by name.
+    pub(crate) fn components(&self) -> BTreeSet<String> {
+        self.lock().named.keys().map(|component| component.as_ref().to_owned()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, ClientRecords> {

@@ -30,7 +30,7 @@ pub struct Subject<'a> {
     pub offline_since: Option<jiff::Timestamp>,
     /// The filter set in force.
     pub set: Option<&'a FilterSet>,
-    /// The components whose reads caches have served; `None` without a daemon.
+    /// The components that have sent the daemon requests; `None` without a daemon.
     pub seen: Option<BTreeSet<String>>,
 }
 
@@ -55,7 +55,7 @@ impl Subject<'_> {
             "offlineSince": self.offline_since.map(|since| since.to_string()),
             "otherFilters": self.others(),
             "knownComponents": self.known_components(),
-            "asksCaches": self.seen.is_some(),
+            "asksClients": self.seen.is_some(),
         });
         if let (Some(json), Value::Object(about)) = (json.as_object_mut(), about) {
             json.extend(about);

@@ -130,7 +130,7 @@ async fn the_command_prints_the_same_for_people() {
     }
     let typo = command(&site.weir, &["endpointslice/web-x7k2p", "--component", "kubeproxy"]).await;
     let typo = String::from_utf8(typo.stdout).unwrap();
-    let known = "No rule names kubeproxy, and no cache has served it. Components that are known: kube-proxy\n";
+    let known = "No rule names kubeproxy, and no client of this name has asked this Weir. Components that are known: kube-proxy\n";
     assert!(typo.contains(known), "{typo}");
     let json = command(&site.weir, &[&arguments[..], &["-o", "json"]].concat()).await;
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();

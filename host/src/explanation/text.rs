@@ -63,8 +63,9 @@ fn head(text: &mut String, explained: &Value) -> std::fmt::Result {
     if explained["knownComponents"].is_array() {
         let known: Vec<_> = list(explained, "knownComponents").iter().filter_map(Value::as_str).collect();
         let known = if known.is_empty() { "none yet".to_owned() } else { line(&known.join(", ")) };
-        let caches = if explained["asksCaches"] == true { ", and no cache has served it" } else { "" };
-        writeln!(text, "\nNo rule names {component}{caches}. Components that are known: {known}")?;
+        let clients =
+            if explained["asksClients"] == true { ", and no client of this name has asked this Weir" } else { "" };
+        writeln!(text, "\nNo rule names {component}{clients}. Components that are known: {known}")?;
     }
     Ok(())
 }

@@ -133,7 +133,7 @@ impl Proxy {
                 .offline_since()
                 .and_then(|since| jiff::Timestamp::try_from(since).ok()),
             set: set.as_deref(),
-            seen: self.handlers.shared_views().map(|views| views.components()),
+            seen: Some(self.clients.components()),
         };
         let explained = subject.explain(&source.document, chain.as_ref()).await;
         Ok(explained.map_err(|reason| StatusError::InvalidResponse(format!("the object cannot be read: {reason}")))?)

@@ -27,9 +27,13 @@ pub struct ComponentView {
 
 impl ComponentView {
     /// Begins to read a view. The lock of the registry is held, so that the view shows what this component's chain makes.
-    pub(super) fn new(view: Arc<View>, component: &Component) -> Self {
-        view.state().readers.enter(component);
-        Self { view, component: component.clone() }
+    pub(super) fn new(mut view: Arc<View>, component: &Component) -> Self {
+        loop {
+            // A watch of the component may not have gone on with the fork yet.
+            let moved = view.state().readers.enter(component);
+            let Some(next) = moved else { return Self { view, component: component.clone() } };
+            view = next;
+        }
     }
 
     /// The view that the component has read last.

@@ -25,10 +25,12 @@ impl<V> Readers<V> {
         Self([(component.clone(), Reading { count: 0, moved: None })].into())
     }
 
-    /// Notes one more read.
-    pub(super) fn enter(&mut self, component: &Component) {
+    /// Notes one more read; or returns the view that the component has moved to, which reads of it begin with.
+    pub(super) fn enter(&mut self, component: &Component) -> Option<Arc<V>> {
         self.0.retain(|_, reading| reading.count > 0);
-        self.0.entry(component.clone()).or_insert(Reading { count: 0, moved: None }).count += 1;
+        let reading = self.0.entry(component.clone()).or_insert(Reading { count: 0, moved: None });
+        reading.count += usize::from(reading.moved.is_none());
+        reading.moved.clone()
     }
 
     /// Notes that a read has ended. Returns the view that the component has moved to if this was its last one, to be dropped
@@ -84,7 +86,7 @@ mod tests {
         let [a, b, c]: [Component; 3] = [Some("a".into()), Some("b".into()), None];
         let mut readers = Readers::named(&b);
         for component in [&a, &a, &b, &c] {
-            readers.enter(component);
+            assert!(readers.enter(component).is_none());
         }
         let other = Arc::new(7);
         let moving = [a.clone(), c.clone()];
@@ -92,6 +94,7 @@ mod tests {
         readers.move_to(&moving, &other);
         assert_eq!((names(&readers), names(&others)), ("b".to_owned(), "- a".to_owned()));
         assert_eq!((readers.moved(&a), readers.moved(&b)), (Some(&other), None));
+        assert_eq!(readers.enter(&a).as_ref(), Some(&other), "it reads the other view");
         assert_eq!(readers.leave(&a), None, "another read of it follows");
         assert_eq!(readers.leave(&a), Some(other));
         assert!(readers.moved(&a).is_none());

@@ -3,7 +3,7 @@
 mod following;
 mod open_views;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -340,17 +340,6 @@ impl Views {
     /// The cache on disk, if there is one.
     pub fn disk(&self) -> Option<Arc<DiskCache>> {
         self.stores.disk()
-    }
-
-    /// The client components that have views.
-    pub fn components(&self) -> BTreeSet<String> {
-        let open = self.open();
-        open.views
-            .values()
-            .flat_map(|found| found.view.components())
-            .flatten()
-            .map(|name| name.as_ref().to_owned())
-            .collect()
     }
 
     /// All stores with their views, in a stable order.
