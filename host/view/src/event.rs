@@ -89,7 +89,7 @@ pub fn encode(
 }
 
 /// Encodes an event of an object in a store's format.
-pub fn frame(
+fn frame(
     event_type: EventType,
     format: &ObjectFormat,
     bytes: Bytes,
