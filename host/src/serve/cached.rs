@@ -4,7 +4,6 @@
 //! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
 //! gets and lists, too, with a `Warning` header. Other Weirs of the pool read from unfiltered views (`pool/answers.rs`).
 
-pub(crate) mod bookmark;
 pub(crate) mod fresh;
 mod get;
 pub(crate) mod list;
@@ -16,7 +15,6 @@ mod share;
 mod start;
 mod table;
 pub(crate) mod watch;
-mod watch_events;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -90,15 +88,6 @@ impl CachedRead {
             start,
             is_in_step: true,
         })
-    }
-
-    /// Whether the read is a watch-list, which starts with the whole state, and marks its end for a client that takes bookmarks.
-    fn is_marked_watch_list(&self) -> bool {
-        self.options.send_initial_events == Some(true) && self.takes_bookmarks()
-    }
-
-    fn takes_bookmarks(&self) -> bool {
-        self.options.allow_watch_bookmarks
     }
 }
 
