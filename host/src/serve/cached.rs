@@ -103,6 +103,20 @@ pub(crate) struct CacheableRequest {
     pub(crate) close: CancellationToken,
 }
 
+/// Why a view does not serve a read.
+pub(crate) enum Unserved {
+    /// Only the API server can answer it, or its own answer is the best.
+    AskUpstream,
+    /// Its client gets this error.
+    Refused(StatusError),
+}
+
+impl From<StatusError> for Unserved {
+    fn from(error: StatusError) -> Self {
+        Self::Refused(error)
+    }
+}
+
 /// Responds to a read from a view; `None` if only the API server can answer it.
 pub(crate) async fn respond(
     handlers: &Arc<Handlers>,
@@ -163,14 +177,18 @@ async fn respond_from(
     let mut read = CachedRead::of(media_type, component, parsed, permit.selector().clone(), online)?;
     read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
     let encoding = read.media_type.encoding;
-    let (view, charge) = match share::open(handlers, views, request, permit, online)? {
+    let (view, charge) = match share::open(handlers, views, request, permit, online) {
         Ok(opened) => opened,
-        Err(error) => {
+        Err(Unserved::AskUpstream) => return None,
+        Err(Unserved::Refused(error)) => {
             return Some(Meter::new(handlers.metrics.clone(), "refused", *started).attach(error.response(encoding)));
         }
     };
-    let response = read_view(handlers, request, read, view, online).await?;
-    let response = response.unwrap_or_else(|error| error.response(encoding));
+    let response = match read_view(handlers, request, read, view, online).await {
+        Ok(response) => response,
+        Err(Unserved::AskUpstream) => return None,
+        Err(Unserved::Refused(error)) => error.response(encoding),
+    };
     let compress = verb == Verb::List && headers::accepts_gzip(headers) && handlers.compression.is_for(*client);
     let response = if compress { compressed(response) } else { response };
     let response = match charge {
@@ -180,41 +198,42 @@ async fn respond_from(
     Some(Meter::new(handlers.metrics.clone(), handler_of(verb), *started).attach(response))
 }
 
-/// Reads a view. `None`: the view cannot answer, and the API server must.
+/// Reads a view.
+///
+/// # Errors
+/// The view cannot answer, and the API server must, or the client gets an error.
 async fn read_view(
     handlers: &Arc<Handlers>,
     request: &Arc<CacheableRequest>,
     read: CachedRead,
     mut view: ComponentView,
     online: bool,
-) -> Option<Result<Response<ResponseBody>, StatusError>> {
+) -> Result<Response<ResponseBody>, Unserved> {
     // Right after a start, the objects are on their way from disk.
     let _ = tokio::time::timeout(handlers.start_wait, view.restored()).await;
     // The API server refuses objects that its reader may not read any more, now and offline.
     if view.is_refused() {
-        return None;
+        return Err(Unserved::AskUpstream);
     }
     let is_synced = view.reflector_state().borrow().synced;
     // Offline, a store without objects does not get any.
     if !online && !is_synced {
-        return None;
+        return Err(Unserved::AskUpstream);
     }
-    ready(handlers, &mut view, online).await?;
+    ready(handlers, &mut view, online).await.ok_or(Unserved::AskUpstream)?;
     // Until the API server has answered anything since the start, the objects on disk are the latest known ones.
     if online && read.delegation.is_some() && handlers.upstream.has_answered() {
-        confirmed(handlers, &view).await?;
+        confirmed(handlers, &view).await.ok_or(Unserved::AskUpstream)?;
     }
     if online && is_consistent(&read.resource, &read.options) {
-        fresh::is_as_new_as_now(&mut view).await?;
+        fresh::is_as_new_as_now(&mut view).await.ok_or(Unserved::AskUpstream)?;
     }
-    if online && let Err(error) = fresh::is_of_this_cluster(read.start, &mut view).await {
-        return Some(Err(error));
+    if online {
+        fresh::is_of_this_cluster(read.start, &mut view).await?;
     }
     // First, so that what a list gets at its version is in step. A watch begins before it, and gets the events.
-    if read.resource.verb == Verb::List
-        && let Err(error) = fresh::is_not_older(read.start, &mut view).await
-    {
-        return Some(Err(error));
+    if read.resource.verb == Verb::List {
+        fresh::is_not_older(read.start, &mut view).await?;
     }
     let shown = in_step(handlers, &read, &mut view).await;
     let read = CachedRead { is_in_step: shown.is_some(), ..read };
@@ -223,25 +242,25 @@ async fn read_view(
         Verb::Watch => {
             // It may wait for the API server, and reads the view by itself.
             drop(shown);
-            Ok(watch::watch(handlers, request, read, view, online).await?)
+            watch::watch(handlers, request, read, view, online).await
         }
         verb => {
             let present = shown.unwrap_or_else(|| view.snapshot());
             match verb {
-                Verb::List => list::list(handlers, &read, view.view(), &present),
-                _ => get::get(&read, &present, &view)?,
+                Verb::List => list::list(handlers, &read, view.view(), &present).map_err(Unserved::from),
+                _ => get::get(&read, &present, &view),
             }
         }
     };
-    if !online {
+    if !online && !matches!(response, Err(Unserved::AskUpstream)) {
         handlers.metrics.offline_response();
     }
-    Some(response.map(|mut response| {
+    response.map(|mut response| {
         for warning in warnings.iter().chain((!online).then_some(&OFFLINE)) {
             response.headers_mut().append(header::WARNING, warning.clone());
         }
         response
-    }))
+    })
 }
 
 /// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own response

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep};
 use weir_kube::Verb;
 
 use super::older::{OlderBatch, OlderEvents};
-use super::{CacheableRequest, CachedRead, Start, head};
+use super::{CacheableRequest, CachedRead, Start, Unserved, head};
 use crate::config::ResendMode;
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody};
@@ -58,28 +58,32 @@ struct CachedWatch {
     over: bool,
 }
 
-/// Responds to a watch; `None` if only the API server can, whose history reaches back further than the view's.
+/// Responds to a watch.
+///
+/// # Errors
+/// Only the API server can, whose history reaches back further than the view's.
 pub(super) async fn watch(
     handlers: &Arc<Handlers>,
     request: &Arc<CacheableRequest>,
     mut read: CachedRead,
     view: ComponentView,
     online: bool,
-) -> Option<Response<ResponseBody>> {
-    let mut watch = begin(handlers, request, &mut read, view)?;
+) -> Result<Response<ResponseBody>, Unserved> {
+    let mut watch = begin(handlers, request, &mut read, view).ok_or(Unserved::AskUpstream)?;
     let older = match watch.catch_up() {
         None => None,
         Some(_) if !online => {
             let expired = StatusError::Expired(
                 "the watch cache does not reach back to this version, and the API server cannot be reached",
             );
-            return Some(expired.response(read.media_type.encoding));
+            return Ok(expired.response(read.media_type.encoding));
         }
         Some(until) => {
-            Some(Box::new(OlderEvents::start(handlers, request, read.media_type, watch.view(), until).await?))
+            let older = OlderEvents::start(handlers, request, read.media_type, watch.view(), until).await;
+            Some(Box::new(older.ok_or(Unserved::AskUpstream)?))
         }
     };
-    respond(handlers, request, read, watch, older)
+    respond(handlers, request, read, watch, older).ok_or(Unserved::AskUpstream)
 }
 
 /// Responds to a watch; `None` if it begins before the view's history.
