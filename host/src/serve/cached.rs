@@ -16,12 +16,9 @@ mod start;
 mod table;
 pub(crate) mod watch;
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use tokio_util::sync::CancellationToken;
+use http::{HeaderValue, Response, StatusCode, header};
 use weir_kube::{
     Accepted, Encoding, IncludeObject, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest,
     Transform, Verb, VerbClass,
@@ -33,9 +30,9 @@ use super::gzip::compressed;
 use super::read::negotiate;
 use crate::serve::Handlers;
 use crate::serve::body::{Meter, ResponseBody, guarded};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::metrics::handler_of;
 use crate::serve::respond::{ApiStatus as _, StatusError};
-use weir_access::Caller;
 use weir_view::{ComponentView, Permit, RequestSelector, View, ViewSnapshot};
 use weir_wire::headers;
 
@@ -91,18 +88,6 @@ impl CachedRead {
     }
 }
 
-/// A GET request, as far as a view needs to know it.
-pub(crate) struct CacheableRequest {
-    pub(crate) headers: HeaderMap,
-    pub(crate) parsed: RequestInfo,
-    pub(crate) component: String,
-    pub(crate) caller: Caller,
-    pub(crate) client: IpAddr,
-    pub(crate) started: Instant,
-    /// Closes the client's connection.
-    pub(crate) close: CancellationToken,
-}
-
 /// Why a view does not serve a read.
 pub(crate) enum Unserved {
     /// Only the API server can answer it, or its own answer is the best.
@@ -120,10 +105,10 @@ impl From<StatusError> for Unserved {
 /// Responds to a read from a view; `None` if only the API server can answer it.
 pub(crate) async fn respond(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let CallerRequest { headers, parsed, component, caller, .. } = &**request;
     let views = handlers.shared_views()?;
     // The API server answers subresources, some of them in other media types.
     let resource = parsed.resource().filter(|resource| resource.subresource.is_none())?;
@@ -167,12 +152,12 @@ pub(crate) async fn respond(
 /// Responds from the view that a permit opens.
 async fn respond_from(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     permit: &Permit,
     media_type: MediaType,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
+    let CallerRequest { headers, parsed, component, caller, client, started, .. } = &**request;
     let (views, verb) = (handlers.shared_views()?, permit.resource().verb);
     let mut read = CachedRead::of(media_type, component, parsed, permit.selector().clone(), online)?;
     read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
@@ -204,7 +189,7 @@ async fn respond_from(
 /// The view cannot answer, and the API server must, or the client gets an error.
 async fn read_view(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     read: CachedRead,
     mut view: ComponentView,
     online: bool,

@@ -8,13 +8,15 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header
 use super::{forward, get};
 use crate::serve::Handlers;
 use crate::serve::body::ResponseBody;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::StatusError;
 use crate::serve::route::Filtering;
 use tokio::time::timeout;
-use weir_access::Caller;
 use weir_document::Document;
 use weir_document::protobuf::kind_of;
-use weir_kube::{Accepted, Encoding, Identity, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
+use weir_kube::{
+    Accepted, Encoding, Identity, IncludeObject, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb,
+};
 use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamBody, no_request_body};
 use weir_wire::ObjectType;
 use weir_wire::headers;
@@ -80,46 +82,33 @@ pub(crate) struct ObjectsResponse {
     pub(crate) encoding: Encoding,
 }
 
-/// The parts of a read. They come from a client's read, or from a write whose object Weir reads first.
-pub(crate) struct ReadParts {
-    pub(crate) filtering: Filtering,
-    pub(crate) component: String,
-    pub(crate) caller: Caller,
-    pub(crate) method: Method,
-    pub(crate) version: Version,
-    /// The client's headers, without hop-by-hop headers.
-    pub(crate) headers: HeaderMap,
-    pub(crate) path: PathAndQuery,
-    pub(crate) query: Query,
-    pub(crate) resource: ResourceRequest,
-    /// Whether a large response is compressed if the client accepts gzip.
-    pub(crate) compress: bool,
-}
-
 impl ReadRequest {
-    /// Prepares the headers for the API server.
-    pub(crate) fn new(parts: ReadParts) -> Self {
-        let ReadParts { filtering, component, caller, method, version, mut headers, path, query, resource, compress } =
-            parts;
-        let Accepted { media_type, only_tables, is_served } = negotiate(&headers, &resource, &query);
-        let identity = caller.identity();
-        let unacceptable = if is_served { None } else { headers.get(header::ACCEPT).cloned() };
-        let compress = compress && headers::accepts_gzip(&headers);
+    /// Prepares a read of this resource for the API server. It is what the client reads, or the object that it writes.
+    pub(crate) fn new(
+        handlers: &Handlers,
+        request: &CallerRequest,
+        resource: ResourceRequest,
+        filtering: Filtering,
+    ) -> Self {
+        let RequestInfo { forward: path, query, .. } = &request.parsed;
+        let Accepted { media_type, only_tables, is_served } = negotiate(&request.headers, &resource, query);
+        let identity = request.caller.identity();
+        let mut headers = request.headers.clone();
         headers::prepare_request(&mut headers, identity);
         Self {
             filtering,
-            component,
-            method,
-            old_client: version < Version::HTTP_11,
-            path,
-            query,
+            component: request.component.clone(),
+            method: request.method.clone(),
+            old_client: request.version < Version::HTTP_11,
+            path: path.clone(),
+            query: query.clone(),
             object_type: ObjectType::of(&resource),
             resource,
             identity,
             media_type,
-            compress,
+            compress: handlers.compression.is_for(request.client) && headers::accepts_gzip(&request.headers),
             only_tables,
-            unacceptable,
+            unacceptable: if is_served { None } else { request.headers.get(header::ACCEPT).cloned() },
             is_stamp: false,
             headers,
         }

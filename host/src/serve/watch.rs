@@ -10,7 +10,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
 use self::table_watch::TableWatch;
-use super::cached::{CacheableRequest, private};
+use super::cached::private;
+use super::caller_request::CallerRequest;
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody};
@@ -24,7 +25,7 @@ use weir_kube::Query;
 pub(crate) async fn watch(
     handlers: &Arc<Handlers>,
     read: ReadRequest,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
 ) -> Result<Response<ResponseBody>, StatusError> {
     if read.method == Method::HEAD {
         return Err(StatusError::Method);

@@ -16,9 +16,10 @@ use weir_store::ReflectorError;
 use weir_upstream::ResponseBodyError;
 
 use super::start::is_consistent;
-use super::{CacheableRequest, CachedRead, Unserved, fresh, in_step, share, watch};
+use super::{CachedRead, Unserved, fresh, in_step, share, watch};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody, guarded};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::read::{ReadRequest, ReadResponse};
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_view::{ComponentView, RequestSelector};
@@ -34,7 +35,7 @@ const FIRST_LIST: Duration = Duration::from_secs(300);
 pub(crate) async fn watch(
     handlers: &Arc<Handlers>,
     read: &ReadRequest,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
 ) -> Result<Response<ResponseBody>, StatusError> {
     let reason = match respond(handlers, read, request).await {
         Ok(response) => return Ok(response),
@@ -63,7 +64,7 @@ pub(crate) async fn watch(
 pub(crate) async fn continued(
     handlers: &Arc<Handlers>,
     read: &ReadRequest,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
 ) -> Option<Response<ResponseBody>> {
     match respond(handlers, read, request).await {
         Ok(response) => Some(response),
@@ -98,13 +99,13 @@ impl From<StatusError> for NoPrivate {
 async fn respond(
     handlers: &Arc<Handlers>,
     read: &ReadRequest,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
 ) -> Result<Response<ResponseBody>, NoPrivate> {
     if !handlers.upstream.is_reachable() || !read.is_served() {
         return Err(Unserved::AskUpstream.into());
     }
     let media_type = read.media_type;
-    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let CallerRequest { headers, parsed, component, caller, .. } = &**request;
     let views = &handlers.views;
     let parsed = with_known_options(parsed).ok_or(Unserved::AskUpstream)?;
     let read = CachedRead::of(media_type, component, &parsed, RequestSelector::default(), true);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use weir_kube::{RequestInfo, Verb};
 use weir_store::StoreReader;
 
-use super::{CacheableRequest, Unserved};
+use super::Unserved;
 use crate::serve::Handlers;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::StatusError;
 use weir_process::ledger::{Charge, OverShare, Owner, Use};
 use weir_view::{ComponentView, Opener, Permit, Views};
@@ -27,11 +28,11 @@ type Opened = (ComponentView, Option<Charge>);
 pub(super) fn open(
     handlers: &Handlers,
     views: &Arc<Views>,
-    request: &CacheableRequest,
+    request: &CallerRequest,
     permit: &Permit,
     online: bool,
 ) -> Result<Opened, Unserved> {
-    let CacheableRequest { parsed, component, caller, client, .. } = request;
+    let CallerRequest { parsed, component, caller, client, .. } = request;
     let owner = handlers.access.owner(caller);
     let opened = views.view(permit, Opener { component, owner: &owner, opens: opens(permit, parsed, online) });
     match opened.and_then(|view| Ok((view, charge_watch(handlers, &owner, parsed, permit)?))) {

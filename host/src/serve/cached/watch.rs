@@ -21,10 +21,11 @@ use tokio::time::{Instant, Sleep};
 use weir_kube::Verb;
 
 use super::older::{OlderBatch, OlderEvents};
-use super::{CacheableRequest, CachedRead, Start, Unserved, head};
+use super::{CachedRead, Start, Unserved, head};
 use crate::config::ResendMode;
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_view::{CatchUp, ComponentView, ComponentWatch, WatchError, WatchOptions};
 
@@ -42,7 +43,7 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 /// An open watch.
 struct CachedWatch {
     handlers: Arc<Handlers>,
-    request: Arc<CacheableRequest>,
+    request: Arc<CallerRequest>,
     read: CachedRead,
     watch: ComponentWatch,
     /// The events before the history, which come from the API server.
@@ -64,7 +65,7 @@ struct CachedWatch {
 /// Only the API server can, whose history reaches back further than the view's.
 pub(super) async fn watch(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     mut read: CachedRead,
     view: ComponentView,
     online: bool,
@@ -89,7 +90,7 @@ pub(super) async fn watch(
 /// Responds to a watch; `None` if it begins before the view's history.
 pub(crate) fn watch_within_history(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     mut read: CachedRead,
     view: ComponentView,
 ) -> Option<Response<ResponseBody>> {
@@ -105,7 +106,7 @@ const UNCERTAIN: StatusError = StatusError::Expired(
 /// Begins a watch, which takes the selector of the read. `None`: only the API server has what is asked for.
 fn begin(
     handlers: &Handlers,
-    request: &CacheableRequest,
+    request: &CallerRequest,
     read: &mut CachedRead,
     view: ComponentView,
 ) -> Option<ComponentWatch> {
@@ -128,7 +129,7 @@ fn begin(
 
 fn respond(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     read: CachedRead,
     watch: ComponentWatch,
     older: Option<Box<OlderEvents>>,
@@ -144,7 +145,7 @@ fn respond(
 impl CachedWatch {
     fn new(
         handlers: Arc<Handlers>,
-        request: Arc<CacheableRequest>,
+        request: Arc<CallerRequest>,
         read: CachedRead,
         watch: ComponentWatch,
         older: Option<Box<OlderEvents>>,
