@@ -133,7 +133,7 @@ impl Pool {
         let CallerRequest { headers, parsed, .. } = &*request;
         let selector = RequestSelector::of(resource).ok_or(PeerError::NotShared)?;
         let media_type = negotiate(headers, resource, &parsed.query).media_type;
-        let read = CachedRead::of(media_type, "", parsed, selector, false).ok_or(PeerError::NotShared)?;
+        let read = CachedRead::of(media_type, parsed, selector, false).ok_or(PeerError::NotShared)?;
         let mut view =
             self.handlers.shared_views().and_then(|views| views.unfiltered(resource)).ok_or(PeerError::NotShared)?;
         ready(&self.handlers, &mut view, true)

@@ -132,7 +132,7 @@ impl Proxy {
         {
             return response;
         }
-        let remembered = self.offline.remembered_read(&request, parsed, component, caller).await;
+        let remembered = self.offline.remembered_read(&asked).await;
         let chain = match &context.route {
             Route::Read { chain, .. } => Some(chain.clone()),
             Route::Forward | Route::Write { .. } => None,
@@ -267,7 +267,7 @@ impl Proxy {
                 drop(request);
                 let read = ReadRequest::new(&self.handlers, &asked, resource, Filtering::of(Some(chain)));
                 let object = match remembered {
-                    Some(RememberedRead::Object(object)) => object.kept(),
+                    Some(RememberedRead::Object(object)) => Some(&**object),
                     Some(RememberedRead::Discovery(_)) | None => None,
                 };
                 self.respond_to_read(read, object, &asked).await

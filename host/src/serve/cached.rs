@@ -42,7 +42,6 @@ pub(crate) const OFFLINE: HeaderValue =
 
 /// A list or watch that a view may answer.
 pub(crate) struct CachedRead {
-    pub(crate) component: String,
     pub(crate) resource: ResourceRequest,
     options: Arc<ListOptions>,
     media_type: MediaType,
@@ -58,7 +57,6 @@ impl CachedRead {
     /// Returns the read; `None` if only the API server can answer it.
     pub(crate) fn of(
         mut media_type: MediaType,
-        component: &str,
         request: &RequestInfo,
         selector: RequestSelector,
         online: bool,
@@ -76,7 +74,6 @@ impl CachedRead {
         let options = resource.options.as_ref().ok()?;
         let start = Start::of(resource, options, online)?;
         Some(Self {
-            component: component.to_owned(),
             selector,
             delegation: None,
             resource: resource.clone(),
@@ -157,9 +154,9 @@ async fn respond_from(
     media_type: MediaType,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CallerRequest { headers, parsed, component, caller, client, started, .. } = &**request;
+    let CallerRequest { headers, parsed, caller, client, started, .. } = &**request;
     let (views, verb) = (handlers.shared_views()?, permit.resource().verb);
-    let mut read = CachedRead::of(media_type, component, parsed, permit.selector().clone(), online)?;
+    let mut read = CachedRead::of(media_type, parsed, permit.selector().clone(), online)?;
     read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
     let encoding = read.media_type.encoding;
     let (view, charge) = match share::open(handlers, views, request, permit, online) {
@@ -220,7 +217,7 @@ async fn read_view(
     if read.resource.verb == Verb::List {
         fresh::is_not_older(read.start, &mut view).await?;
     }
-    let shown = in_step(handlers, &read, &mut view).await;
+    let shown = in_step(handlers, (&request.component, &read.resource), &mut view).await;
     let read = CachedRead { is_in_step: shown.is_some(), ..read };
     let warnings = view.warnings();
     let response = match read.resource.verb {
@@ -270,8 +267,12 @@ pub(crate) async fn ready(handlers: &Handlers, view: &mut ComponentView, online:
 
 /// Waits until a view shows what the chain makes that was in force when the request arrived, and returns these objects: the view may
 /// still take a chain of between. One that takes longer shows it in events, or in the next list.
-async fn in_step(handlers: &Handlers, read: &CachedRead, view: &mut ComponentView) -> Option<Arc<ViewSnapshot>> {
-    let chain = handlers.chains.active()?.chain(&read.component, &read.resource.resource, VerbClass::Read);
+async fn in_step(
+    handlers: &Handlers,
+    (component, resource): (&str, &ResourceRequest),
+    view: &mut ComponentView,
+) -> Option<Arc<ViewSnapshot>> {
+    let chain = handlers.chains.active()?.chain(component, &resource.resource, VerbClass::Read);
     let in_force = chain.map(|chain| chain.version());
     let shown = view.wait_for(|view| view.snapshot_in_step(in_force));
     tokio::time::timeout(fresh::FRESH, shown).await.ok().flatten()

@@ -108,7 +108,7 @@ async fn respond(
     let CallerRequest { headers, parsed, component, caller, .. } = &**request;
     let views = &handlers.views;
     let parsed = with_known_options(parsed).ok_or(Unserved::AskUpstream)?;
-    let read = CachedRead::of(media_type, component, &parsed, RequestSelector::default(), true);
+    let read = CachedRead::of(media_type, &parsed, RequestSelector::default(), true);
     let mut read = read.ok_or(Unserved::AskUpstream)?;
     let own = handlers.access.own(caller, headers, &parsed, media_type.encoding).await;
     let (permit, credential) = own.ok_or(Unserved::AskUpstream)?;
@@ -135,7 +135,7 @@ async fn respond(
         }
     }
     fresh::is_of_this_cluster(read.start, &mut view).await?;
-    let is_in_step = in_step(handlers, &read, &mut view).await.is_some();
+    let is_in_step = in_step(handlers, (component, &read.resource), &mut view).await.is_some();
     let warnings = view.warnings();
     let mut response = watch::watch(handlers, request, CachedRead { is_in_step, ..read }, view, true).await?;
     for warning in warnings.iter() {

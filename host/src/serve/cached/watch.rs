@@ -114,7 +114,7 @@ fn begin(
         selector: std::mem::take(&mut read.selector),
         parameters: read.options.clone(),
         media_type: read.media_type,
-        replaces: handlers.resend.of(&read.component) == ResendMode::Replace,
+        replaces: handlers.resend.of(&request.component) == ResendMode::Replace,
         is_in_step: read.is_in_step,
         close: request.close.clone(),
     };
@@ -200,7 +200,7 @@ impl CachedWatch {
         match error {
             WatchError::TooSlow => tracing::info!(
                 path = self.read.resource.collection,
-                component = self.read.component,
+                component = self.request.component,
                 "watch ended: the client reads too slowly for the history"
             ),
             WatchError::Evicted => {}
@@ -212,7 +212,7 @@ impl CachedWatch {
     }
 
     fn fail(&mut self, error: &StatusError) {
-        let request: (&dyn std::fmt::Display, &str) = (&self.read.resource.collection, &self.read.component);
+        let request: (&dyn std::fmt::Display, &str) = (&self.read.resource.collection, &self.request.component);
         if matches!(error, StatusError::Expired(_)) {
             self.handlers.metrics.relist("hidden");
             tracing::debug!(path = %request.0, component = request.1, reason = %error, "watch ended with 410 so that its client lists again");
