@@ -84,6 +84,6 @@ impl Handlers {
             self.views.chain_stamps().degrade(filtering.version(), resource, version);
         }
         let shown_by = (!is_degraded).then(|| filtering.of_views());
-        self.views.end_stream(&read.component, resource, version, shown_by);
+        self.views.end_stream(&read.asked.component, resource, version, shown_by);
     }
 }

@@ -237,7 +237,7 @@ impl Proxy {
                 if let Some(read) = read.as_ref().filter(|_| asked.is_watch())
                     && self.continues_filtered(read).await
                 {
-                    let continued = cached::private::continued(&self.handlers, read, &asked).await;
+                    let continued = cached::private::continued(&self.handlers, read).await;
                     if let Some(response) = continued {
                         return Meter::new(self.handlers.metrics.clone(), handler_of(Verb::Watch), started)
                             .attach(response);
@@ -250,11 +250,11 @@ impl Proxy {
                     true => token_request::respond(&self.offline, forward).await,
                     false => forward::forward(&self.handlers, forward).await,
                 };
-                match read.filter(|read| self.handlers.chains.is_filtered_now(&read.component, &read.resource)) {
+                match read.filter(|read| self.handlers.chains.is_filtered_now(&asked.component, &read.resource)) {
                     // A filter has begun to match: nothing of after that leaves unfiltered.
                     Some(mut read) if response.status().is_success() => {
                         read.take_filters(&self.handlers);
-                        self.respond_to_read(read, None, &asked).await
+                        self.respond_to_read(read, None).await
                     }
                     _ => response,
                 }
@@ -265,12 +265,12 @@ impl Proxy {
             Route::Read { resource, chain } => {
                 // Its body is not read.
                 drop(request);
-                let read = ReadRequest::new(&self.handlers, &asked, resource, Filtering::of(Some(chain)));
+                let read = ReadRequest::new(asked, resource, Filtering::of(Some(chain)));
                 let object = match remembered {
                     Some(RememberedRead::Object(object)) => Some(&**object),
                     Some(RememberedRead::Discovery(_)) | None => None,
                 };
-                self.respond_to_read(read, object, &asked).await
+                self.respond_to_read(read, object).await
             }
         }
     }
@@ -283,24 +283,24 @@ impl Proxy {
     }
 
     /// A get, list or watch that no filter matches, as one that filters match would be sent; `None` for other requests.
-    fn read_to_filter(&self, asked: &CallerRequest) -> Option<ReadRequest> {
+    fn read_to_filter(&self, asked: &Arc<CallerRequest>) -> Option<ReadRequest> {
         let is_read = |resource: &&ResourceRequest| resource.verb_class() == Some(VerbClass::Read);
         let resource = asked.parsed.resource().filter(is_read).filter(|_| asked.method == Method::GET)?;
         let filtering = self.handlers.chains.filtering(&asked.component, &resource.resource);
-        Some(ReadRequest::new(&self.handlers, asked, resource.clone(), filtering))
+        Some(ReadRequest::new(asked.clone(), resource.clone(), filtering))
     }
 
     /// Whether a watch that no filter matches continues from what filters may have made.
     async fn continues_filtered(&self, read: &ReadRequest) -> bool {
         let resource = &read.resource.resource;
         if read.is_table()
-            || !watch::continues(&read.query)
-            || !self.handlers.chains.has_filtered(&read.component, resource)
+            || !watch::continues(&read.asked.parsed.query)
+            || !self.handlers.chains.has_filtered(&read.asked.component, resource)
         {
             return false;
         }
         read.find_stamp(&self.handlers).await;
-        let version = read.query.first("resourceVersion").unwrap_or_default();
+        let version = read.asked.parsed.query.first("resourceVersion").unwrap_or_default();
         read.is_of_views(&self.handlers)
             || !self.handlers.views.chain_stamps().covers(read.filtering.version(), resource, version)
     }
@@ -336,17 +336,18 @@ impl Proxy {
         self: &Arc<Self>,
         read: ReadRequest,
         remembered: Option<&ObjectRead>,
-        asked: &Arc<CallerRequest>,
     ) -> Response<ResponseBody> {
-        let (verb, path, component) = (read.resource.verb, read.path.clone(), read.component.clone());
-        let encoding = read.media_type.encoding;
-        let compress = read.compress && verb != Verb::Watch && read.method != Method::HEAD;
+        let (asked, verb, encoding) = (read.asked.clone(), read.resource.verb, read.media_type.encoding);
+        let compress = verb != Verb::Watch
+            && asked.method != Method::HEAD
+            && headers::accepts_gzip(&asked.headers)
+            && self.handlers.compression.is_for(asked.client);
         let handler = handler_of(verb);
         // Created first: it also counts a request whose client leaves before the response.
         let meter = Meter::new(self.handlers.metrics.clone(), handler, asked.started);
         let response = match verb {
             Verb::List => list::list(&self.handlers, read).await,
-            Verb::Watch => watch::watch(&self.handlers, read, asked).await,
+            Verb::Watch => watch::watch(&self.handlers, read).await,
             _ => {
                 let keep = remembered.map(|object| {
                     move |read: &ReadRequest, encoding, parts: &http::response::Parts, body| {
@@ -363,10 +364,11 @@ impl Proxy {
             Err(error) => {
                 let error = error.with_outage(&self.handlers.outage);
                 if matches!(error, StatusError::NotFound { .. }) {
-                    tracing::debug!(%path, component, "object is hidden from this client, returned 404");
+                    tracing::debug!(path = %asked.parsed.forward, component = asked.component, "object is hidden from this client, returned 404");
                 } else {
                     let code = error.code().as_u16();
-                    self.handlers.failures.warn("filtered read failed", (&path, &component), Some(code), &error);
+                    let request: (&dyn std::fmt::Display, &str) = (&asked.parsed.forward, &asked.component);
+                    self.handlers.failures.warn("filtered read failed", request, Some(code), &error);
                 }
                 error.response(encoding)
             }

@@ -141,15 +141,11 @@ impl WriteRequest {
     }
 
     /// Returns a read of the current object as JSON, with the credential and the chain of the write.
-    fn read_request(&self, handlers: &Handlers) -> Result<ReadRequest, StatusError> {
-        let path = self.asked.parsed.forward.path().parse();
-        let path = path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?;
+    fn read_request(&self) -> ReadRequest {
         let mut resource = self.resource.clone();
         resource.verb = Verb::Get;
-        let read = ReadRequest::new(handlers, &self.asked, resource, Filtering::of(Some(self.chain.clone())));
-        let mut read = read.with_media_type(MediaType::JSON);
-        read.path = path;
-        Ok(read)
+        let filtering = Filtering::of(Some(self.chain.clone()));
+        ReadRequest::new(self.asked.clone(), resource, filtering).with_media_type(MediaType::JSON)
     }
 
     /// Checks that no filter edits or hides the current object. Returns a response if the API server rejects the read.
@@ -157,8 +153,9 @@ impl WriteRequest {
     /// # Errors
     /// [`StatusError::WriteBack`], or the check failed.
     async fn check(&self, handlers: &Arc<Handlers>) -> Result<Option<Response<ResponseBody>>, StatusError> {
-        let read = self.read_request(handlers)?;
-        let path = read.path.clone();
+        let read = self.read_request();
+        let path = self.asked.parsed.forward.path().parse();
+        let path = path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?;
         let ObjectsResponse { body, encoding, .. } = match read.send(handlers, path).await? {
             ReadResponse::Objects(objects) => objects,
             // A client that cannot read the object has nothing to write back. The API server decides on the write itself.

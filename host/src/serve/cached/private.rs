@@ -32,12 +32,8 @@ const FIRST_LIST: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// The watch cannot be served, and the API server does not say why.
-pub(crate) async fn watch(
-    handlers: &Arc<Handlers>,
-    read: &ReadRequest,
-    request: &Arc<CallerRequest>,
-) -> Result<Response<ResponseBody>, StatusError> {
-    let reason = match respond(handlers, read, request).await {
+pub(crate) async fn watch(handlers: &Arc<Handlers>, read: &ReadRequest) -> Result<Response<ResponseBody>, StatusError> {
+    let reason = match respond(handlers, read).await {
         Ok(response) => return Ok(response),
         Err(NoPrivate::Unserved(Unserved::Refused(error))) => return Err(error),
         Err(NoPrivate::Store(error @ ReflectorError::NoRoom { .. })) => {
@@ -61,12 +57,8 @@ pub(crate) async fn watch(
 }
 
 /// Responds to a watch that filters matched before and no longer do. `None`: it is forwarded.
-pub(crate) async fn continued(
-    handlers: &Arc<Handlers>,
-    read: &ReadRequest,
-    request: &Arc<CallerRequest>,
-) -> Option<Response<ResponseBody>> {
-    match respond(handlers, read, request).await {
+pub(crate) async fn continued(handlers: &Arc<Handlers>, read: &ReadRequest) -> Option<Response<ResponseBody>> {
+    match respond(handlers, read).await {
         Ok(response) => Some(response),
         Err(NoPrivate::Unserved(Unserved::Refused(error))) => Some(error.response(read.media_type.encoding)),
         Err(NoPrivate::Unserved(Unserved::AskUpstream) | NoPrivate::Store(_) | NoPrivate::Unsaid) => None,
@@ -96,15 +88,11 @@ impl From<StatusError> for NoPrivate {
 }
 
 /// Responds from a private view.
-async fn respond(
-    handlers: &Arc<Handlers>,
-    read: &ReadRequest,
-    request: &Arc<CallerRequest>,
-) -> Result<Response<ResponseBody>, NoPrivate> {
+async fn respond(handlers: &Arc<Handlers>, read: &ReadRequest) -> Result<Response<ResponseBody>, NoPrivate> {
     if !handlers.upstream.is_reachable() || !read.is_served() {
         return Err(Unserved::AskUpstream.into());
     }
-    let media_type = read.media_type;
+    let (request, media_type) = (&read.asked, read.media_type);
     let CallerRequest { headers, parsed, component, caller, .. } = &**request;
     let views = &handlers.views;
     let parsed = with_known_options(parsed).ok_or(Unserved::AskUpstream)?;
