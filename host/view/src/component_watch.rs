@@ -25,7 +25,7 @@ use super::component_view::ComponentView;
 use super::event::{EncodedAs, ViewEvent, WatchSelector, encode};
 use super::object::ViewObject;
 use super::request_selector::RequestSelector;
-use super::state::View;
+use super::state::{View, ViewState};
 use super::watchers::{NOT_YET, OpenWatch};
 use crate::machine::{Begin, CatchUp, CatchUpError, Frame, ViewWatch};
 
@@ -70,7 +70,7 @@ pub enum WatchError {
 pub struct ComponentWatch {
     view: ComponentView,
     options: WatchOptions,
-    /// The view's. A view that changes it starts a new history, which ends its watches.
+    /// The view's, as of the look with which the watch begins. A view that changes it starts a new history, which ends its watches.
     format: ObjectFormat,
     phase: Phase,
     /// What the client gets next.
@@ -97,31 +97,29 @@ enum Phase {
 
 impl ComponentWatch {
     /// Begins with all objects.
-    pub fn all(mut view: ComponentView, options: WatchOptions) -> Self {
-        let watch = view.read(|_, state| ViewWatch::all(&state.core));
-        Self::new(view, options, Phase::Begun(watch))
+    pub fn all(view: ComponentView, options: WatchOptions) -> Self {
+        Self::new(view, options, |state| Phase::Begun(ViewWatch::all(&state.core)))
     }
 
     /// Begins with all objects, once the view has reached a version.
     pub fn not_older_than(view: ComponentView, version: u64, options: WatchOptions) -> Self {
-        Self::new(view, options, Phase::NotOlderThan(version))
+        Self::new(view, options, |_| Phase::NotOlderThan(version))
     }
 
     /// Begins with the next event.
-    pub fn now(mut view: ComponentView, options: WatchOptions) -> Self {
-        let watch = view.read(|_, state| ViewWatch::now(&state.core));
-        Self::new(view, options, Phase::Begun(watch))
+    pub fn now(view: ComponentView, options: WatchOptions) -> Self {
+        Self::new(view, options, |state| Phase::Begun(ViewWatch::now(&state.core)))
     }
 
     /// Continues after a version, which the store asks for if the view has not reached it.
     pub fn after(view: ComponentView, version: u64, options: WatchOptions) -> Self {
-        let mut watch = Self::new(view, options, Phase::After(version));
+        let mut watch = Self::new(view, options, |_| Phase::After(version));
         watch.begin_after(version);
         watch
     }
 
-    fn new(mut view: ComponentView, options: WatchOptions, phase: Phase) -> Self {
-        let format = view.snapshot().format.clone();
+    fn new(mut view: ComponentView, options: WatchOptions, phase: impl FnOnce(&ViewState) -> Phase) -> Self {
+        let (phase, format) = view.read(|view, state| (phase(state), view.snapshot().format.clone()));
         let open = view.open_watch(&options.selector, options.close.clone());
         let ended = Box::pin(ended(view.view()));
         Self { view, options, format, phase, frames: VecDeque::new(), bookmark_due: false, open, ended }
@@ -173,8 +171,11 @@ impl ComponentWatch {
             Phase::NotOlderThan(version) => {
                 let reached = self.view.has_reached(*version);
                 if reached {
-                    self.format = self.view.snapshot().format.clone();
-                    self.phase = Phase::Begun(self.view.read(|_, state| ViewWatch::all(&state.core)));
+                    let begin = |view: &View, state: &mut ViewState| {
+                        (ViewWatch::all(&state.core), view.snapshot().format.clone())
+                    };
+                    let (watch, format) = self.view.read(begin);
+                    (self.phase, self.format) = (Phase::Begun(watch), format);
                 }
                 Ok(reached)
             }
@@ -207,13 +208,13 @@ impl ComponentWatch {
 
     /// Begins after a version. Returns false if the view has not reached it.
     fn begin_after(&mut self, version: u64) -> bool {
-        self.format = self.view.snapshot().format.clone();
-        let selector = selector(&self.format, &self.options, &self.open);
-        let is_in_step = self.options.is_in_step;
-        let begin = self.view.read(|_, state| {
-            let last = if is_in_step { state.last() } else { u64::MAX };
-            ViewWatch::after(&state.core, version, last, &selector)
+        let (options, open) = (&self.options, &self.open);
+        let (begin, format) = self.view.read(|view, state| {
+            let format = view.snapshot().format.clone();
+            let last = if options.is_in_step { state.last() } else { u64::MAX };
+            (ViewWatch::after(&state.core, version, last, &selector(&format, options, open)), format)
         });
+        self.format = format;
         self.phase = match begin {
             Begin::Ahead => {
                 self.view.store.want(version);
