@@ -132,7 +132,7 @@ const FACES: &[(&str, usize)] = &[
     ("spec", 33),
     ("store", 50),
     ("upstream", 49),
-    ("view", 32),
+    ("view", 21),
     ("wire", 28),
 ];
 

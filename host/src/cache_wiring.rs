@@ -15,7 +15,7 @@ use weir_upstream::{RefusalSender, Tasks, Upstream};
 use crate::config::ServeConfig;
 use crate::local_status::{LocalStatus, LocalStatusConfig, LocalStatusMetrics, read_boot_id};
 use weir_process::ledger::Ledger;
-use weir_view::{CacheMetrics, Views, ViewsConfig, shared_resources};
+use weir_view::{CacheMetrics, Views, ViewsConfig};
 
 /// The part of what a watch cache has received that comparisons may take beyond one each interval: a metered link hardly notices it.
 const CHECK_SHARE: f64 = 0.01;
@@ -60,7 +60,7 @@ pub(crate) fn resource_stores(
         uplink: config.uplink_rate.map(UplinkLimit::new),
         disk,
         check,
-        shared: shared_resources(&config.cache_resources),
+        shared: config.cache_resources.shared(),
     };
     ResourceStores::new(stores, tasks.clone())
 }

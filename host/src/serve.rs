@@ -1,13 +1,15 @@
 //! The handlers, which respond to a request with what the API server or a view has.
 //!
-//! [`route`] selects the handler. [`forward`] passes request and response on unchanged; [`event_boundary`] ends a forwarded watch
-//! between two events. [`get`], [`list`] and [`watch`] filter the objects that a [`read::ReadRequest`] reads from the API server,
-//! and [`cached`] serves informers from views. [`mod@write`] rejects writes that would store the edits of a filter.
+//! All take one [`caller_request`]. [`route`] selects the handler. [`forward`] passes request and response on unchanged;
+//! [`event_boundary`] ends a forwarded watch between two events. [`get`], [`list`] and [`watch`] filter the objects that a
+//! [`read::ReadRequest`] reads from the API server, and [`cached`] serves informers from views. [`mod@write`] rejects writes that
+//! would store the edits of a filter.
 //! [`memory_budget`] bounds the responses that are buffered as a whole, and [`gzip`] compresses large ones. [`respond`] turns every
 //! error into a Kubernetes `Status`. Nothing here knows WebAssembly: a chain maps documents to outcomes.
 
 pub(crate) mod body;
 pub(crate) mod cached;
+pub(crate) mod caller_request;
 mod event_boundary;
 mod failure_log;
 pub(crate) mod forward;
@@ -82,6 +84,6 @@ impl Handlers {
             self.views.chain_stamps().degrade(filtering.version(), resource, version);
         }
         let shown_by = (!is_degraded).then(|| filtering.of_views());
-        self.views.end_stream(&read.component, resource, version, shown_by);
+        self.views.end_stream(&read.asked.component, resource, version, shown_by);
     }
 }

@@ -3,11 +3,10 @@
 //! A client that may use `pods/proxy` chooses such an answer freely: status, headers and body. An aggregated API server is not
 //! the API server either. Weir concludes nothing from their answers about a credential, the clock or an outage.
 
-use weir_kube::{RequestInfo, RequestKind, ResourceRequest, Verb};
+use weir_kube::{GroupResource, RequestInfo, RequestKind, ResourceRequest, Verb};
 use weir_upstream::AnsweredBy;
 
 use crate::Access;
-use weir_view::is_built_in;
 
 /// Subresources that a kubelet, or what it runs, answers through the API server.
 const PASSED_ON: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
@@ -40,7 +39,8 @@ impl Access {
 
     /// Only what is known already counts: clients name groups as they like.
     fn is_local_api(&self, group: &str, version: &str) -> bool {
-        is_built_in(group) || self.views.as_ref().is_some_and(|views| views.is_known_local(group, version))
+        GroupResource::is_built_in(group)
+            || self.views.as_ref().is_some_and(|views| views.is_known_local(group, version))
     }
 }
 

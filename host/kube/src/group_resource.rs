@@ -27,6 +27,31 @@ pub enum ResourceNameError {
     UnknownGroup(String),
 }
 
+/// The groups that the API server itself serves. Those that end in `.k8s.io` but are missing, such as `metrics.k8s.io`, may be
+/// aggregated.
+const BUILT_IN: [&str; 20] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
 /// Resources that may be written without their group: built-in ones and those of OpenYurt.
 const GROUPS: &[(&str, &[&str])] = &[
     (
@@ -68,6 +93,12 @@ impl GroupResource {
     #[must_use]
     pub fn new(resource: &str, group: &str) -> Self {
         Self { resource: resource.to_owned(), group: group.to_owned() }
+    }
+
+    /// Whether kube-apiserver always serves an API group itself.
+    #[must_use]
+    pub fn is_built_in(group: &str) -> bool {
+        BUILT_IN.contains(&group)
     }
 
     /// Returns the resource of a kind: the plural of the lower-case kind, in the group of the apiVersion. This is a heuristic,

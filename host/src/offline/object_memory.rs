@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{Method, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
-use weir_kube::{Encoding, Identity, MediaType, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{Encoding, Identity, MediaType, ResourceRequest, Transform, Verb};
 use weir_runtime::Chain;
 use weir_upstream::{Gunzip, error_report};
 
 use super::answer_memory::{Answer, AnswerKey, KEEP, WRITE_INTERVAL};
 use crate::offline::Offline;
 use crate::serve::body::ResponseBody;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::get;
 use crate::serve::read::{ReadRequest, negotiate};
 use crate::serve::respond::StatusError;
@@ -48,17 +49,14 @@ pub(crate) struct ObjectRead {
     /// Whether the client asks for the whole object.
     is_whole: bool,
     path: PathAndQuery,
+    /// Whether a view has it, so that it need not be kept once more. An earlier copy is dropped in any case.
+    pub(super) is_held: bool,
 }
 
 impl Offline {
     /// Returns a get that may be remembered.
-    pub(crate) fn object_read(
-        &self,
-        method: &Method,
-        headers: &HeaderMap,
-        caller: &Caller,
-        parsed: &RequestInfo,
-    ) -> Option<ObjectRead> {
+    pub(super) fn object_read(&self, asked: &CallerRequest) -> Option<ObjectRead> {
+        let CallerRequest { method, headers, parsed, caller, .. } = asked;
         let resource = parsed.resource()?;
         let group = resource.resource.group.as_str();
         let is_kept = *method == Method::GET
@@ -103,7 +101,7 @@ impl Offline {
             interval: WRITE_INTERVAL,
         };
         let path = PathAndQuery::try_from(parsed.forward.path()).ok()?;
-        Some(ObjectRead { key, other, media_type, resource: resource.clone(), is_whole, path })
+        Some(ObjectRead { key, other, media_type, resource: resource.clone(), is_whole, path, is_held: false })
     }
 
     /// Keeps an object that Weir has read to filter it, if it has the form in which it is kept.
@@ -115,7 +113,7 @@ impl Offline {
         parts: &http::response::Parts,
         body: Bytes,
     ) {
-        if object.is_kept_as(encoding, read) {
+        if !object.is_held && object.is_kept_as(encoding, read) {
             self.answers.put(&object.key, object.answer(parts, body));
         }
     }

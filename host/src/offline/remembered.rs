@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use hyper::body::Incoming;
 use tokio::time::timeout;
-use weir_kube::RequestInfo;
 use weir_runtime::Chain;
 
 use crate::offline::KNOWN;
@@ -13,6 +11,7 @@ use crate::offline::Offline;
 use crate::offline::discovery::{DiscoveryClient, DiscoveryRead};
 use crate::offline::object_memory::{ObjectRead, decoded};
 use crate::serve::body::ResponseBody;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::ApiStatus as _;
 use weir_access::Caller;
 use weir_wire::headers::FromUpstream;
@@ -22,34 +21,14 @@ pub(crate) enum RememberedRead {
     /// Discovery, the version or OpenAPI: the same for all authenticated clients.
     Discovery(DiscoveryRead),
     /// One object that may be remembered: for the same client.
-    Object(Box<RememberedObject>),
-}
-
-/// A read of one object.
-pub(crate) struct RememberedObject {
-    read: ObjectRead,
-    /// Whether a view has it, so that it need not be kept once more. An earlier copy is dropped in any case.
-    is_held: bool,
-}
-
-impl RememberedObject {
-    /// The read, if what it brings is kept.
-    pub(crate) fn kept(&self) -> Option<&ObjectRead> {
-        (!self.is_held).then_some(&self.read)
-    }
+    Object(Box<ObjectRead>),
 }
 
 impl Offline {
     /// Returns a read whose response is remembered for the time without an API server.
-    pub(crate) async fn remembered_read(
-        &self,
-        request: &http::Request<Incoming>,
-        parsed: &RequestInfo,
-        component: &str,
-        caller: &Caller,
-    ) -> Option<RememberedRead> {
+    pub(crate) async fn remembered_read(&self, asked: &CallerRequest) -> Option<RememberedRead> {
         let views = self.handlers.shared_views()?;
-        let (method, headers) = (request.method(), request.headers());
+        let CallerRequest { method, headers, parsed, component, caller, .. } = asked;
         if let Some(discovery) = DiscoveryRead::of(method, headers, caller, parsed) {
             return Some(RememberedRead::Discovery(discovery));
         }
@@ -57,10 +36,10 @@ impl Offline {
             parsed.resource().filter(|resource| views.may_remember(caller.identity(), headers, component, resource))?;
         // Whose share it counts in. The request does not wait for long.
         let _ = timeout(KNOWN, self.handlers.access.authenticate(caller)).await;
-        let read = self.object_read(method, headers, caller, parsed)?;
+        let mut read = self.object_read(asked)?;
         let reader = views.reader(caller.identity(), headers, component, resource, || caller.reader());
-        let is_held = reader.is_some_and(|reader| views.hold(&reader, resource));
-        Some(RememberedRead::Object(Box::new(RememberedObject { read, is_held })))
+        read.is_held = reader.is_some_and(|reader| views.hold(&reader, resource));
+        Some(RememberedRead::Object(Box::new(read)))
     }
 
     /// Responds with what is remembered of a read; `None` if that is nothing.
@@ -76,8 +55,7 @@ impl Offline {
             }
             RememberedRead::Discovery(_) => return None,
             RememberedRead::Object(_) if !self.handlers.access.is_accepted(caller).await => return None,
-            RememberedRead::Object(object) => {
-                let read = &object.read;
+            RememberedRead::Object(read) => {
                 let answer = self.answers.get(&read.key()).await?;
                 read.replay(&answer, chain).await.unwrap_or_else(|error| error.response(read.encoding()))
             }
@@ -100,16 +78,15 @@ impl Offline {
                 Some(key) if response.status() == StatusCode::OK => self.answers.record(key, response, Some),
                 _ => response,
             },
-            RememberedRead::Object(object) => {
-                let RememberedObject { read, is_held } = *object;
+            RememberedRead::Object(read) => {
                 if is_from_upstream(&response) && is_gone(response.status()) {
                     read.keys().iter().for_each(|key| self.answers.forget(key));
-                } else if is_held {
+                } else if read.is_held {
                     return response;
                 } else if is_unfiltered && read.is_kept_as_forwarded(&response) {
                     return self.answers.record(read.key(), response, decoded);
                 } else if is_own && read.is_partial() && response.status() == StatusCode::OK {
-                    self.fetch_whole(caller, read);
+                    self.fetch_whole(caller, *read);
                 }
                 response
             }

@@ -4,7 +4,7 @@
 //! it gets it again for the same service account, audiences and bound object, until the token expires. Weir never issues a
 //! token.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
@@ -18,6 +18,7 @@ use weir_upstream::{AnsweredBy, Purpose, RequestBody, RequestHead, clock};
 use super::answer_memory::{Answer, AnswerKey};
 use crate::offline::Offline;
 use crate::serve::body::{Meter, ResponseBody, full};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::forward::{self, ForwardRequest};
 use crate::serve::get::LIMIT;
 use crate::serve::respond::{ApiStatus as _, StatusError};
@@ -46,16 +47,13 @@ pub(crate) fn is_token_request(request: &http::Request<RequestBody>, parsed: &Re
 }
 
 /// Forwards a TokenRequest, or replays the answer to an earlier one.
-pub(crate) async fn respond(
-    offline: &Offline,
-    forward: ForwardRequest<'_>,
-    started: Instant,
-) -> Response<ResponseBody> {
-    let ForwardRequest { request, parsed, caller, component, .. } = forward;
+pub(crate) async fn respond(offline: &Offline, forward: ForwardRequest<'_>) -> Response<ResponseBody> {
+    let ForwardRequest { request, asked, .. } = forward;
+    let CallerRequest { parsed, caller, component, started, .. } = asked;
     let encoding = Encoding::for_errors(request.headers());
-    let meter = Meter::new(offline.handlers.metrics.clone(), "forward", started);
+    let meter = Meter::new(offline.handlers.metrics.clone(), "forward", *started);
     let path = parsed.forward.clone();
-    let response = exchange(offline, request, &parsed, &caller).await.unwrap_or_else(|error| {
+    let response = exchange(offline, request, parsed, caller).await.unwrap_or_else(|error| {
         let error = error.with_outage(&offline.handlers.outage);
         offline.handlers.failures.warn(
             "cannot forward token request",

@@ -24,7 +24,8 @@ use crate::local_status::PEER_REPORTS;
 use crate::modules::{Arrival, PEER_MODULES, WAIT};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, Meter, ResponseBody, full};
-use crate::serve::cached::{CacheableRequest, CachedRead, fresh, list, ready, watch};
+use crate::serve::cached::{CachedRead, fresh, list, ready, watch};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::read::negotiate;
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_access::Caller;
@@ -83,15 +84,8 @@ impl Pool {
             RequestInfo::parse(request.method(), &uri.map_err(|_| PeerError::NotShared)?).map_err(StatusError::from)?;
         let resource = parsed.resource().filter(|resource| is_shared_read(request.method(), resource));
         let resource = resource.ok_or(PeerError::NotShared)?.clone();
-        let read = Arc::new(CacheableRequest {
-            headers: request.headers().clone(),
-            parsed,
-            component: String::new(),
-            caller: Caller::of(Identity::Daemon, request.headers()),
-            client: peer.address.ip(),
-            close: peer.connection.close().clone(),
-            started,
-        });
+        let caller = Caller::of(Identity::Daemon, request.headers());
+        let read = Arc::new(CallerRequest::new(request, parsed, String::new(), caller, (peer, started)));
         self.answer_shared_read(read, &resource).await
     }
 
@@ -133,13 +127,13 @@ impl Pool {
     /// Answers from the unfiltered view of a shared resource.
     async fn answer_shared_read(
         &self,
-        request: Arc<CacheableRequest>,
+        request: Arc<CallerRequest>,
         resource: &ResourceRequest,
     ) -> Result<Response<ResponseBody>, PeerError> {
-        let CacheableRequest { headers, parsed, .. } = &*request;
+        let CallerRequest { headers, parsed, .. } = &*request;
         let selector = RequestSelector::of(resource).ok_or(PeerError::NotShared)?;
         let media_type = negotiate(headers, resource, &parsed.query).media_type;
-        let read = CachedRead::of(media_type, "", parsed, selector, false).ok_or(PeerError::NotShared)?;
+        let read = CachedRead::of(media_type, parsed, selector, false).ok_or(PeerError::NotShared)?;
         let mut view =
             self.handlers.shared_views().and_then(|views| views.unfiltered(resource)).ok_or(PeerError::NotShared)?;
         ready(&self.handlers, &mut view, true)

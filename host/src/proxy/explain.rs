@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use serde_json::Value;
 use weir_document::Document;
 use weir_kube::{Encoding, Query, RequestInfo, ResourceRequest, Transform, Verb};
-use weir_store::StoreKey;
 use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamError, error_report, no_request_body};
 
 use super::Proxy;
@@ -23,7 +22,7 @@ use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_access::AccessError;
 use weir_access::Caller;
 use weir_front::{Connection, Peer};
-use weir_view::{Shown, ViewOutcome};
+use weir_view::ViewOutcome;
 use weir_wire::list::{ListDecoder, ListPiece};
 use weir_wire::object::EncodedObject;
 use weir_wire::{CodecError, ObjectType};
@@ -159,15 +158,10 @@ impl Proxy {
                 break;
             }
         }
-        if let (Some(views), Some(permit)) = (self.handlers.shared_views(), permit)
-            && let Some((view, shown)) = views.showing(component, permit.reader(), object)
-        {
-            let snapshot = view.snapshot();
-            let key = StoreKey::new(
-                object.namespace.as_deref().unwrap_or_default(),
-                object.name.as_deref().unwrap_or_default(),
-            );
-            if let Some(found) = snapshot.objects.get(&key) {
+        if let (Some(views), Some(permit)) = (self.handlers.shared_views(), permit) {
+            let own = views.shown_to(component, permit.reader(), object);
+            let is_own = own.is_some();
+            if let Some((snapshot, found)) = own.or_else(|| views.shown(permit.reader(), object)) {
                 let sent = match &found.outcome {
                     ViewOutcome::Unchanged => "unchanged",
                     ViewOutcome::Edited(_) => "edited",
@@ -177,7 +171,7 @@ impl Proxy {
                 return Ok(Source {
                     document: snapshot.format.document(found.source.bytes.clone()),
                     read_from: "watch cache",
-                    sent: (shown == Shown::ToThisComponent).then_some(sent),
+                    sent: is_own.then_some(sent),
                 });
             }
         }

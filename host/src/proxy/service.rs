@@ -18,15 +18,14 @@ use super::websocket::handshake::Handshake;
 use super::{Proxy, RequestError};
 use crate::offline::{KNOWN, ObjectRead, RememberedRead, token_request};
 use crate::serve::body::{Meter, ResponseBody, full, guarded};
-use crate::serve::cached::CacheableRequest;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::forward::ForwardRequest;
 use crate::serve::gzip::compressed;
-use crate::serve::read::{ReadParts, ReadRequest};
+use crate::serve::read::ReadRequest;
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use crate::serve::route::{Filtering, Route};
 use crate::serve::write::WriteRequest;
 use crate::serve::{cached, forward, get, handler_of, list, watch};
-use weir_access::Caller;
 use weir_access::Outcome;
 use weir_front::{ActiveRequest, Handler, HeadError, Peer};
 use weir_kube::{Encoding, RequestInfo, ResourceRequest, Verb, VerbClass, client_component};
@@ -35,20 +34,10 @@ use weir_wire::headers::{self, FromUpstream};
 
 /// What the handlers need to know about a request.
 struct RequestContext {
-    parsed: RequestInfo,
+    asked: Arc<CallerRequest>,
     /// The protocol that the client asks to upgrade to.
     upgrade: Option<HeaderValue>,
-    /// The name of the client program, from the User-Agent.
-    component: String,
-    /// Its caller.
-    caller: Caller,
     route: Route,
-}
-
-impl RequestContext {
-    fn is_watch(&self) -> bool {
-        self.parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch)
-    }
 }
 
 impl Handler for Proxy {
@@ -98,7 +87,7 @@ impl Proxy {
         if let Some(response) = self.pool.respond_to_peer(&request, &peer, started).await {
             return response;
         }
-        let context = match self.examine(&mut request, &peer, websocket).await {
+        let context = match self.examine(&mut request, (&peer, started), websocket).await {
             Ok(context) => context,
             Err(error) => {
                 let (component, code) = (client_component(request.headers()), error.code().as_u16());
@@ -116,9 +105,10 @@ impl Proxy {
                 return meter.attach(error.response(Encoding::for_errors(request.headers())));
             }
         };
-        describe(&context.parsed, &context.component);
-        let client = self.clients.begin(&context.component, context.is_watch());
-        let response = self.respond(request, context, peer, started).await;
+        let asked = &context.asked;
+        describe(&asked.parsed, &asked.component);
+        let client = self.clients.begin(&asked.component, asked.is_watch());
+        let response = self.respond(request, context, peer).await;
         client.answered(response.status());
         match client.is_watch() {
             true => guarded(response, client),
@@ -126,75 +116,64 @@ impl Proxy {
         }
     }
 
-    /// Responds to a request: from a cache, or with what an API server sends.
+    /// Responds to a request: from a view that may serve it, else with what an API server sends.
     async fn respond(
         self: &Arc<Self>,
         request: http::Request<Incoming>,
         context: RequestContext,
         peer: Peer,
-        started: Instant,
     ) -> Response<ResponseBody> {
-        let RequestContext { parsed, component, caller, .. } = &context;
-        tracing::debug!(method = %request.method(), path = %parsed.forward, component, identity = ?caller.identity(), "request");
-        let cacheable = self.cacheable(&request, parsed, component, caller, &peer, started);
-        self.respond_cached_or_upstream(request, context, peer, started, cacheable.as_ref()).await
-    }
-
-    /// Responds from a view if the request is `cacheable`, else with what an API server sends.
-    async fn respond_cached_or_upstream(
-        self: &Arc<Self>,
-        request: http::Request<Incoming>,
-        context: RequestContext,
-        peer: Peer,
-        started: Instant,
-        cacheable: Option<&Arc<CacheableRequest>>,
-    ) -> Response<ResponseBody> {
-        let RequestContext { parsed, upgrade, component, caller, route } = context;
-        if let Some(cacheable) = cacheable
-            && let Some(response) =
-                cached::respond(&self.handlers, cacheable, self.handlers.upstream.is_reachable()).await
+        let asked = context.asked.clone();
+        let CallerRequest { method, parsed, component, caller, started, .. } = &*asked;
+        tracing::debug!(%method, path = %parsed.forward, component, identity = ?caller.identity(), "request");
+        let is_cacheable = self.is_cacheable(&asked);
+        if is_cacheable
+            && let Some(response) = cached::respond(&self.handlers, &asked, self.handlers.upstream.is_reachable()).await
         {
             return response;
         }
-        let remembered = self.offline.remembered_read(&request, &parsed, &component, &caller).await;
-        let chain = match &route {
+        let remembered = self.offline.remembered_read(&asked).await;
+        let chain = match &context.route {
             Route::Read { chain, .. } => Some(chain.clone()),
             Route::Forward | Route::Write { .. } => None,
         };
         let encoding = Encoding::for_errors(request.headers());
-        let (request, report) = match self.offline.take_report(request, &parsed, caller.identity()).await {
+        let (request, report) = match self.offline.take_report(request, parsed, caller.identity()).await {
             Ok(taken) => taken,
             Err(error) => {
-                return Meter::new(self.handlers.metrics.clone(), "forward", started).attach(error.response(encoding));
+                return Meter::new(self.handlers.metrics.clone(), "forward", *started).attach(error.response(encoding));
             }
         };
-        let in_flight = match self.begin_request(&parsed, &peer).await {
+        let in_flight = match self.begin_request(parsed, &peer).await {
             Ok(in_flight) => in_flight,
             Err(error) => {
                 self.handlers.log_over_share(
-                    &self.handlers.access.owner(&caller),
-                    peer.address.ip(),
-                    &component,
-                    &parsed,
+                    &self.handlers.access.owner(caller),
+                    asked.client,
+                    component,
+                    parsed,
                     &error,
                 );
-                return Meter::new(self.handlers.metrics.clone(), "refused", started).attach(error.response(encoding));
+                return Meter::new(self.handlers.metrics.clone(), "refused", *started).attach(error.response(encoding));
             }
         };
         // Whether the API server accepts a credential is another question than this one, which it may answer to everybody.
-        let (asker, asks) = (caller.clone(), remembered.is_some() || self.is_cached_collection(&parsed, &component));
+        let asks = remembered.is_some() || self.is_cached_collection(parsed, component);
         let known = async {
             if asks {
-                let _ = timeout(KNOWN, self.handlers.access.authenticate(&asker)).await;
+                let _ = timeout(KNOWN, self.handlers.access.authenticate(caller)).await;
             }
         };
-        let asked = (request.method().clone(), parsed.clone(), component.clone(), caller.clone());
-        let context = RequestContext { parsed, upgrade, component, caller, route };
-        let response = self.respond_upstream(request, context, peer, started, remembered.as_ref());
+        let response = self.respond_upstream(request, context, peer, remembered.as_ref());
         let (response, ()) = tokio::join!(response, known);
         let response = guarded(response, in_flight);
-        let (method, request, component, caller) = asked;
-        let outcome = Outcome { caller, component, method, request, status: response.status() };
+        let outcome = Outcome {
+            caller: caller.clone(),
+            component: component.clone(),
+            method: method.clone(),
+            request: parsed.clone(),
+            status: response.status(),
+        };
         let is_from_upstream = response.extensions().get::<FromUpstream>().is_some();
         let is_own = is_from_upstream && self.handlers.access.is_answered_by_server(&outcome.request);
         if is_own {
@@ -202,14 +181,13 @@ impl Proxy {
         } else if is_from_upstream {
             self.handlers.access.note_later(&outcome);
         }
-        let caller = &outcome.caller;
         if let Some(report) = report {
             return self.offline.note_report(report, response).await;
         }
         if response.status().is_server_error() && self.handlers.upstream.is_failing() {
-            let cached = match cacheable {
-                Some(cacheable) => cached::respond(&self.handlers, cacheable, false).await,
-                None => None,
+            let cached = match is_cacheable {
+                true => cached::respond(&self.handlers, &asked, false).await,
+                false => None,
             };
             return match (cached, &remembered) {
                 (Some(cached), _) => cached,
@@ -235,38 +213,11 @@ impl Proxy {
         self.in_flight.begin(peer.connection.peer(), kind).await
     }
 
-    /// Copies what a view needs to know of a read; `None` if views serve no reads like it.
-    fn cacheable(
-        &self,
-        request: &http::Request<Incoming>,
-        parsed: &RequestInfo,
-        component: &str,
-        caller: &Caller,
-        peer: &Peer,
-        started: Instant,
-    ) -> Option<Arc<CacheableRequest>> {
-        let (views, resource) = (self.handlers.shared_views()?, parsed.resource()?);
-        let cacheable = || Self::cacheable_request(request, parsed, component, caller, peer, started);
-        (*request.method() == Method::GET && views.serve(component, resource)).then(cacheable)
-    }
-
-    fn cacheable_request<B>(
-        request: &http::Request<B>,
-        parsed: &RequestInfo,
-        component: &str,
-        caller: &Caller,
-        peer: &Peer,
-        started: Instant,
-    ) -> Arc<CacheableRequest> {
-        Arc::new(CacheableRequest {
-            headers: request.headers().clone(),
-            parsed: parsed.clone(),
-            component: component.to_owned(),
-            caller: caller.clone(),
-            client: peer.address.ip(),
-            started,
-            close: peer.connection.close().clone(),
-        })
+    /// Whether views serve reads like this one.
+    fn is_cacheable(&self, asked: &CallerRequest) -> bool {
+        let resource = asked.parsed.resource().filter(|_| asked.method == Method::GET);
+        let views = self.handlers.shared_views();
+        views.zip(resource).is_some_and(|(views, resource)| views.serve(&asked.component, resource))
     }
 
     /// Responds with what an API server sends, filtered where a chain matches.
@@ -275,67 +226,51 @@ impl Proxy {
         request: http::Request<RequestBody>,
         context: RequestContext,
         peer: Peer,
-        started: Instant,
         remembered: Option<&RememberedRead>,
     ) -> Response<ResponseBody> {
-        let RequestContext { parsed, upgrade, component, caller, route } = context;
-        let is_watch = parsed.resource().is_some_and(|resource| resource.verb == Verb::Watch);
-        let watched = is_watch.then(|| Self::cacheable_request(&request, &parsed, &component, &caller, &peer, started));
+        let RequestContext { asked, upgrade, route } = context;
+        let started = asked.started;
         match route {
             Route::Forward => {
-                let read = self.read_to_filter(&request, &parsed, &component, &caller, &peer);
+                let read = self.read_to_filter(&asked);
                 // A client that continues may hold what filters have made that are no longer there.
-                if let Some((read, watched)) = read.as_ref().zip(watched.as_ref())
+                if let Some(read) = read.as_ref().filter(|_| asked.is_watch())
                     && self.continues_filtered(read).await
                 {
-                    let continued = cached::private::continued(&self.handlers, read, watched).await;
+                    let continued = cached::private::continued(&self.handlers, read).await;
                     if let Some(response) = continued {
                         return Meter::new(self.handlers.metrics.clone(), handler_of(Verb::Watch), started)
                             .attach(response);
                     }
                 }
                 let asks_token =
-                    self.handlers.shared_views().is_some() && token_request::is_token_request(&request, &parsed);
-                let forward = ForwardRequest { request, upgrade, parsed, caller, component: &component, peer: &peer };
+                    self.handlers.shared_views().is_some() && token_request::is_token_request(&request, &asked.parsed);
+                let forward = ForwardRequest { request, upgrade, asked: &asked, peer: &peer };
                 let response = match asks_token {
-                    true => token_request::respond(&self.offline, forward, started).await,
-                    false => forward::forward(&self.handlers, forward, started).await,
+                    true => token_request::respond(&self.offline, forward).await,
+                    false => forward::forward(&self.handlers, forward).await,
                 };
-                match read.filter(|read| self.handlers.chains.is_filtered_now(&read.component, &read.resource)) {
+                match read.filter(|read| self.handlers.chains.is_filtered_now(&asked.component, &read.resource)) {
                     // A filter has begun to match: nothing of after that leaves unfiltered.
                     Some(mut read) if response.status().is_success() => {
                         read.take_filters(&self.handlers);
-                        self.respond_to_read(read, started, None, watched.as_ref()).await
+                        self.respond_to_read(read, None).await
                     }
                     _ => response,
                 }
             }
             Route::Write { resource, chain } => {
-                let write = WriteRequest { chain, component, caller, parsed, resource };
-                write.respond(&self.handlers, request, started).await
+                WriteRequest { chain, asked, resource }.respond(&self.handlers, request).await
             }
             Route::Read { resource, chain } => {
-                let compress = self.handlers.compression.is_for(peer.address.ip());
-                let (http::request::Parts { method, version, headers, .. }, _) = request.into_parts();
-                let RequestInfo { forward: path, query, .. } = parsed;
-                let filtering = Filtering::of(Some(chain));
-                let read = ReadRequest::new(ReadParts {
-                    filtering,
-                    component,
-                    caller,
-                    method,
-                    version,
-                    headers,
-                    path,
-                    query,
-                    resource,
-                    compress,
-                });
+                // Its body is not read.
+                drop(request);
+                let read = ReadRequest::new(asked, resource, Filtering::of(Some(chain)));
                 let object = match remembered {
-                    Some(RememberedRead::Object(object)) => object.kept(),
+                    Some(RememberedRead::Object(object)) => Some(&**object),
                     Some(RememberedRead::Discovery(_)) | None => None,
                 };
-                self.respond_to_read(read, started, object, watched.as_ref()).await
+                self.respond_to_read(read, object).await
             }
         }
     }
@@ -348,41 +283,24 @@ impl Proxy {
     }
 
     /// A get, list or watch that no filter matches, as one that filters match would be sent; `None` for other requests.
-    fn read_to_filter(
-        &self,
-        request: &http::Request<RequestBody>,
-        parsed: &RequestInfo,
-        component: &str,
-        caller: &Caller,
-        peer: &Peer,
-    ) -> Option<ReadRequest> {
+    fn read_to_filter(&self, asked: &Arc<CallerRequest>) -> Option<ReadRequest> {
         let is_read = |resource: &&ResourceRequest| resource.verb_class() == Some(VerbClass::Read);
-        let resource = parsed.resource().filter(is_read).filter(|_| *request.method() == Method::GET)?;
-        Some(ReadRequest::new(ReadParts {
-            filtering: self.handlers.chains.filtering(component, &resource.resource),
-            component: component.to_owned(),
-            caller: caller.clone(),
-            method: Method::GET,
-            version: request.version(),
-            headers: request.headers().clone(),
-            path: parsed.forward.clone(),
-            query: parsed.query.clone(),
-            resource: resource.clone(),
-            compress: self.handlers.compression.is_for(peer.address.ip()),
-        }))
+        let resource = asked.parsed.resource().filter(is_read).filter(|_| asked.method == Method::GET)?;
+        let filtering = self.handlers.chains.filtering(&asked.component, &resource.resource);
+        Some(ReadRequest::new(asked.clone(), resource.clone(), filtering))
     }
 
     /// Whether a watch that no filter matches continues from what filters may have made.
     async fn continues_filtered(&self, read: &ReadRequest) -> bool {
         let resource = &read.resource.resource;
         if read.is_table()
-            || !watch::continues(&read.query)
-            || !self.handlers.chains.has_filtered(&read.component, resource)
+            || !watch::continues(&read.asked.parsed.query)
+            || !self.handlers.chains.has_filtered(&read.asked.component, resource)
         {
             return false;
         }
         read.find_stamp(&self.handlers).await;
-        let version = read.query.first("resourceVersion").unwrap_or_default();
+        let version = read.asked.parsed.query.first("resourceVersion").unwrap_or_default();
         read.is_of_views(&self.handlers)
             || !self.handlers.views.chain_stamps().covers(read.filtering.version(), resource, version)
     }
@@ -392,7 +310,7 @@ impl Proxy {
     async fn examine(
         &self,
         request: &mut http::Request<Incoming>,
-        peer: &Peer,
+        (peer, started): (&Peer, Instant),
         websocket: &mut Option<WebSocketWatch>,
     ) -> Result<RequestContext, RequestError> {
         if *request.method() == Method::TRACE {
@@ -409,26 +327,27 @@ impl Proxy {
         let caller = self.handlers.access.identify(request, &parsed, peer).await.map_err(StatusError::from)?;
         let start_wait = self.handlers.start_wait;
         let route = self.handlers.chains.route(request.method(), &parsed, &component, start_wait).await?;
-        Ok(RequestContext { parsed, upgrade, component, caller, route })
+        let asked = Arc::new(CallerRequest::new(request, parsed, component, caller, (peer, started)));
+        Ok(RequestContext { asked, upgrade, route })
     }
 
     /// Responds to a get, list or watch that filters match.
     async fn respond_to_read(
         self: &Arc<Self>,
         read: ReadRequest,
-        started: Instant,
         remembered: Option<&ObjectRead>,
-        watched: Option<&Arc<CacheableRequest>>,
     ) -> Response<ResponseBody> {
-        let (verb, path, component) = (read.resource.verb, read.path.clone(), read.component.clone());
-        let encoding = read.media_type.encoding;
-        let compress = read.compress && verb != Verb::Watch && read.method != Method::HEAD;
+        let (asked, verb, encoding) = (read.asked.clone(), read.resource.verb, read.media_type.encoding);
+        let compress = verb != Verb::Watch
+            && asked.method != Method::HEAD
+            && headers::accepts_gzip(&asked.headers)
+            && self.handlers.compression.is_for(asked.client);
         let handler = handler_of(verb);
         // Created first: it also counts a request whose client leaves before the response.
-        let meter = Meter::new(self.handlers.metrics.clone(), handler, started);
-        let response = match (verb, watched) {
-            (Verb::List, _) => list::list(&self.handlers, read).await,
-            (_, Some(watched)) => watch::watch(&self.handlers, read, watched).await,
+        let meter = Meter::new(self.handlers.metrics.clone(), handler, asked.started);
+        let response = match verb {
+            Verb::List => list::list(&self.handlers, read).await,
+            Verb::Watch => watch::watch(&self.handlers, read).await,
             _ => {
                 let keep = remembered.map(|object| {
                     move |read: &ReadRequest, encoding, parts: &http::response::Parts, body| {
@@ -445,10 +364,11 @@ impl Proxy {
             Err(error) => {
                 let error = error.with_outage(&self.handlers.outage);
                 if matches!(error, StatusError::NotFound { .. }) {
-                    tracing::debug!(%path, component, "object is hidden from this client, returned 404");
+                    tracing::debug!(path = %asked.parsed.forward, component = asked.component, "object is hidden from this client, returned 404");
                 } else {
                     let code = error.code().as_u16();
-                    self.handlers.failures.warn("filtered read failed", (&path, &component), Some(code), &error);
+                    let request: (&dyn std::fmt::Display, &str) = (&asked.parsed.forward, &asked.component);
+                    self.handlers.failures.warn("filtered read failed", request, Some(code), &error);
                 }
                 error.response(encoding)
             }

@@ -4,7 +4,6 @@
 //! upstream while the API server can be reached: gets, lists without a version, pages, and Tables. Offline, views answer
 //! gets and lists, too, with a `Warning` header. Other Weirs of the pool read from unfiltered views (`pool/answers.rs`).
 
-pub(crate) mod bookmark;
 pub(crate) mod fresh;
 mod get;
 pub(crate) mod list;
@@ -16,14 +15,10 @@ mod share;
 mod start;
 mod table;
 pub(crate) mod watch;
-mod watch_events;
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use tokio_util::sync::CancellationToken;
+use http::{HeaderValue, Response, StatusCode, header};
 use weir_kube::{
     Accepted, Encoding, IncludeObject, ListOptions, MediaType, OptionsErrorKind, RequestInfo, ResourceRequest,
     Transform, Verb, VerbClass,
@@ -35,9 +30,9 @@ use super::gzip::compressed;
 use super::read::negotiate;
 use crate::serve::Handlers;
 use crate::serve::body::{Meter, ResponseBody, guarded};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::metrics::handler_of;
 use crate::serve::respond::{ApiStatus as _, StatusError};
-use weir_access::Caller;
 use weir_view::{ComponentView, Permit, RequestSelector, View, ViewSnapshot};
 use weir_wire::headers;
 
@@ -47,7 +42,6 @@ pub(crate) const OFFLINE: HeaderValue =
 
 /// A list or watch that a view may answer.
 pub(crate) struct CachedRead {
-    pub(crate) component: String,
     pub(crate) resource: ResourceRequest,
     options: Arc<ListOptions>,
     media_type: MediaType,
@@ -63,7 +57,6 @@ impl CachedRead {
     /// Returns the read; `None` if only the API server can answer it.
     pub(crate) fn of(
         mut media_type: MediaType,
-        component: &str,
         request: &RequestInfo,
         selector: RequestSelector,
         online: bool,
@@ -81,7 +74,6 @@ impl CachedRead {
         let options = resource.options.as_ref().ok()?;
         let start = Start::of(resource, options, online)?;
         Some(Self {
-            component: component.to_owned(),
             selector,
             delegation: None,
             resource: resource.clone(),
@@ -91,36 +83,29 @@ impl CachedRead {
             is_in_step: true,
         })
     }
-
-    /// Whether the read is a watch-list, which starts with the whole state, and marks its end for a client that takes bookmarks.
-    fn is_marked_watch_list(&self) -> bool {
-        self.options.send_initial_events == Some(true) && self.takes_bookmarks()
-    }
-
-    fn takes_bookmarks(&self) -> bool {
-        self.options.allow_watch_bookmarks
-    }
 }
 
-/// A GET request, as far as a view needs to know it.
-pub(crate) struct CacheableRequest {
-    pub(crate) headers: HeaderMap,
-    pub(crate) parsed: RequestInfo,
-    pub(crate) component: String,
-    pub(crate) caller: Caller,
-    pub(crate) client: IpAddr,
-    pub(crate) started: Instant,
-    /// Closes the client's connection.
-    pub(crate) close: CancellationToken,
+/// Why a view does not serve a read.
+pub(crate) enum Unserved {
+    /// Only the API server can answer it, or its own answer is the best.
+    AskUpstream,
+    /// Its client gets this error.
+    Refused(StatusError),
+}
+
+impl From<StatusError> for Unserved {
+    fn from(error: StatusError) -> Self {
+        Self::Refused(error)
+    }
 }
 
 /// Responds to a read from a view; `None` if only the API server can answer it.
 pub(crate) async fn respond(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let CallerRequest { headers, parsed, component, caller, .. } = &**request;
     let views = handlers.shared_views()?;
     // The API server answers subresources, some of them in other media types.
     let resource = parsed.resource().filter(|resource| resource.subresource.is_none())?;
@@ -164,24 +149,28 @@ pub(crate) async fn respond(
 /// Responds from the view that a permit opens.
 async fn respond_from(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     permit: &Permit,
     media_type: MediaType,
     online: bool,
 ) -> Option<Response<ResponseBody>> {
-    let CacheableRequest { headers, parsed, component, caller, client, started, .. } = &**request;
+    let CallerRequest { headers, parsed, caller, client, started, .. } = &**request;
     let (views, verb) = (handlers.shared_views()?, permit.resource().verb);
-    let mut read = CachedRead::of(media_type, component, parsed, permit.selector().clone(), online)?;
+    let mut read = CachedRead::of(media_type, parsed, permit.selector().clone(), online)?;
     read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
     let encoding = read.media_type.encoding;
-    let (view, charge) = match share::open(handlers, views, request, permit, online)? {
+    let (view, charge) = match share::open(handlers, views, request, permit, online) {
         Ok(opened) => opened,
-        Err(error) => {
+        Err(Unserved::AskUpstream) => return None,
+        Err(Unserved::Refused(error)) => {
             return Some(Meter::new(handlers.metrics.clone(), "refused", *started).attach(error.response(encoding)));
         }
     };
-    let response = read_view(handlers, request, read, view, online).await?;
-    let response = response.unwrap_or_else(|error| error.response(encoding));
+    let response = match read_view(handlers, request, read, view, online).await {
+        Ok(response) => response,
+        Err(Unserved::AskUpstream) => return None,
+        Err(Unserved::Refused(error)) => error.response(encoding),
+    };
     let compress = verb == Verb::List && headers::accepts_gzip(headers) && handlers.compression.is_for(*client);
     let response = if compress { compressed(response) } else { response };
     let response = match charge {
@@ -191,68 +180,69 @@ async fn respond_from(
     Some(Meter::new(handlers.metrics.clone(), handler_of(verb), *started).attach(response))
 }
 
-/// Reads a view. `None`: the view cannot answer, and the API server must.
+/// Reads a view.
+///
+/// # Errors
+/// The view cannot answer, and the API server must, or the client gets an error.
 async fn read_view(
     handlers: &Arc<Handlers>,
-    request: &Arc<CacheableRequest>,
+    request: &Arc<CallerRequest>,
     read: CachedRead,
     mut view: ComponentView,
     online: bool,
-) -> Option<Result<Response<ResponseBody>, StatusError>> {
+) -> Result<Response<ResponseBody>, Unserved> {
     // Right after a start, the objects are on their way from disk.
     let _ = tokio::time::timeout(handlers.start_wait, view.restored()).await;
     // The API server refuses objects that its reader may not read any more, now and offline.
     if view.is_refused() {
-        return None;
+        return Err(Unserved::AskUpstream);
     }
     let is_synced = view.reflector_state().borrow().synced;
     // Offline, a store without objects does not get any.
     if !online && !is_synced {
-        return None;
+        return Err(Unserved::AskUpstream);
     }
-    ready(handlers, &mut view, online).await?;
+    ready(handlers, &mut view, online).await.ok_or(Unserved::AskUpstream)?;
     // Until the API server has answered anything since the start, the objects on disk are the latest known ones.
     if online && read.delegation.is_some() && handlers.upstream.has_answered() {
-        confirmed(handlers, &view).await?;
+        confirmed(handlers, &view).await.ok_or(Unserved::AskUpstream)?;
     }
     if online && is_consistent(&read.resource, &read.options) {
-        fresh::is_as_new_as_now(&mut view).await?;
+        fresh::is_as_new_as_now(&mut view).await.ok_or(Unserved::AskUpstream)?;
     }
-    if online && let Err(error) = fresh::is_of_this_cluster(read.start, &mut view).await {
-        return Some(Err(error));
+    if online {
+        fresh::is_of_this_cluster(read.start, &mut view).await?;
     }
     // First, so that what a list gets at its version is in step. A watch begins before it, and gets the events.
-    if read.resource.verb == Verb::List
-        && let Err(error) = fresh::is_not_older(read.start, &mut view).await
-    {
-        return Some(Err(error));
+    if read.resource.verb == Verb::List {
+        fresh::is_not_older(read.start, &mut view).await?;
     }
-    let shown = in_step(handlers, &read, &mut view).await;
+    let shown = in_step(handlers, (&request.component, &read.resource), &mut view).await;
     let read = CachedRead { is_in_step: shown.is_some(), ..read };
     let warnings = view.warnings();
     let response = match read.resource.verb {
         Verb::Watch => {
             // It may wait for the API server, and reads the view by itself.
             drop(shown);
-            Ok(watch::watch(handlers, request, read, view, online).await?)
+            watch::watch(handlers, request, read, view, online).await
         }
         verb => {
             let present = shown.unwrap_or_else(|| view.snapshot());
             match verb {
-                Verb::List => list::list(handlers, &read, view.view(), &present),
-                _ => get::get(&read, &present, &view)?,
+                Verb::List => list::list(handlers, &read, view.view(), &present).map_err(Unserved::from),
+                _ => get::get(&read, &present, &view),
             }
         }
     };
-    if !online {
+    if !online && !matches!(response, Err(Unserved::AskUpstream)) {
         handlers.metrics.offline_response();
     }
-    Some(response.map(|mut response| {
+    response.map(|mut response| {
         for warning in warnings.iter().chain((!online).then_some(&OFFLINE)) {
             response.headers_mut().append(header::WARNING, warning.clone());
         }
         response
-    }))
+    })
 }
 
 /// Waits until a view has its first objects. `None`: it does not get any, for a reason that the API server's own response
@@ -277,8 +267,12 @@ pub(crate) async fn ready(handlers: &Handlers, view: &mut ComponentView, online:
 
 /// Waits until a view shows what the chain makes that was in force when the request arrived, and returns these objects: the view may
 /// still take a chain of between. One that takes longer shows it in events, or in the next list.
-async fn in_step(handlers: &Handlers, read: &CachedRead, view: &mut ComponentView) -> Option<Arc<ViewSnapshot>> {
-    let chain = handlers.chains.active()?.chain(&read.component, &read.resource.resource, VerbClass::Read);
+async fn in_step(
+    handlers: &Handlers,
+    (component, resource): (&str, &ResourceRequest),
+    view: &mut ComponentView,
+) -> Option<Arc<ViewSnapshot>> {
+    let chain = handlers.chains.active()?.chain(component, &resource.resource, VerbClass::Read);
     let in_force = chain.map(|chain| chain.version());
     let shown = view.wait_for(|view| view.snapshot_in_step(in_force));
     tokio::time::timeout(fresh::FRESH, shown).await.ok().flatten()

@@ -4,7 +4,6 @@
 //! filters. Memory: the buffers of hyper for each stream.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
@@ -15,8 +14,8 @@ use super::event_boundary::InterruptibleWatch;
 use super::list_version::ListVersion;
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, Meter, ResponseBody, empty};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::{ApiStatus as _, StatusError};
-use weir_access::Caller;
 use weir_front::Peer;
 use weir_kube::{Encoding, Identity, RequestInfo, ResourceRequest, Verb};
 use weir_runtime::ChainVersion;
@@ -32,29 +31,24 @@ pub(crate) struct ForwardRequest<'a> {
     pub(crate) request: http::Request<RequestBody>,
     /// The protocol that the client asks to upgrade to.
     pub(crate) upgrade: Option<HeaderValue>,
-    pub(crate) parsed: RequestInfo,
-    pub(crate) caller: Caller,
-    pub(crate) component: &'a str,
+    pub(crate) asked: &'a CallerRequest,
     pub(crate) peer: &'a Peer,
 }
 
 /// Forwards one request.
-pub(crate) async fn forward(
-    handlers: &Arc<Handlers>,
-    forward: ForwardRequest<'_>,
-    started: Instant,
-) -> Response<ResponseBody> {
-    let ForwardRequest { mut request, upgrade, parsed, caller, component, peer } = forward;
+pub(crate) async fn forward(handlers: &Arc<Handlers>, forward: ForwardRequest<'_>) -> Response<ResponseBody> {
+    let ForwardRequest { mut request, upgrade, asked, peer } = forward;
+    let CallerRequest { parsed, caller, component, started, .. } = asked;
     let identity = caller.identity();
     let resource = parsed.resource();
     let encoding = Encoding::for_errors(request.headers());
     let protocol =
         upgrade.filter(|_| request.version() == Version::HTTP_11 && resource.is_some_and(ResourceRequest::may_upgrade));
-    let meter = Meter::new(handlers.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, started);
+    let meter = Meter::new(handlers.metrics.clone(), if protocol.is_some() { "upgrade" } else { "forward" }, *started);
     let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let purpose = purpose(resource, protocol.is_some());
-    let head = upstream_head(handlers, parts, &parsed, identity, protocol);
+    let head = upstream_head(handlers, parts, parsed, identity, protocol);
     let mut response = match handlers.upstream.send(identity, purpose, head, body).await {
         Ok(response) => response,
         Err(error) => {

@@ -55,7 +55,7 @@ pub(crate) async fn get(
         let version = object.document().resource_version().ok().flatten().and_then(|version| version.parse().ok());
         handlers.end_stream(&read, version.unwrap_or_default());
     }
-    if read.method == Method::HEAD {
+    if read.asked.method == Method::HEAD {
         if let Some(length) = body.size_hint().exact() {
             parts.headers.insert(header::CONTENT_LENGTH, length.into());
         }

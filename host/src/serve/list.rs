@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
-use http::{HeaderValue, Method, Response, header};
+use http::{HeaderValue, Method, Response, Version, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
@@ -51,7 +51,7 @@ pub(crate) async fn list(handlers: &Arc<Handlers>, read: ReadRequest) -> Result<
             ReadResponse::Other(response) => return Ok(response),
         };
         Arc::make_mut(&mut read).take_filters(handlers);
-        if read.method == Method::HEAD {
+        if read.asked.method == Method::HEAD {
             return Ok(Response::from_parts(parts, empty()));
         }
         let held = match (read.media_type.transform, encoding) {
@@ -66,14 +66,15 @@ pub(crate) async fn list(handlers: &Arc<Handlers>, read: ReadRequest) -> Result<
             }
             (_, Encoding::Json) => {
                 let list = ListResponse::new(handlers.clone(), read.clone(), encoding, body);
-                let body = if read.old_client { whole(list).await? } else { streamed(list).await? };
+                let body =
+                    if read.asked.version < Version::HTTP_11 { whole(list).await? } else { streamed(list).await? };
                 return Ok(Response::from_parts(parts, body));
             }
         };
         if let Some(held) = held {
             return Ok(held.respond(parts));
         }
-        tracing::debug!(path = %read.path, component = read.component, "list requested again as plain JSON: its form does not fit into the memory budget or has no objects");
+        tracing::debug!(path = %read.asked.parsed.forward, component = read.asked.component, "list requested again as plain JSON: its form does not fit into the memory budget or has no objects");
         read = Arc::new(read.with_media_type(MediaType::JSON));
     }
 }

@@ -1,20 +1,21 @@
 //! The upstream request of a get, list or watch that filters match. Before a write, Weir reads the current object by it, too.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::{forward, get};
 use crate::serve::Handlers;
 use crate::serve::body::ResponseBody;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::StatusError;
 use crate::serve::route::Filtering;
 use tokio::time::timeout;
-use weir_access::Caller;
 use weir_document::Document;
 use weir_document::protobuf::kind_of;
-use weir_kube::{Accepted, Encoding, Identity, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
+use weir_kube::{Accepted, Encoding, IncludeObject, MediaType, Query, ResourceRequest, Transform, Verb};
 use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamBody, no_request_body};
 use weir_wire::ObjectType;
 use weir_wire::headers;
@@ -36,30 +37,22 @@ const NO_SELECTION: [&str; 9] = [
 ];
 
 /// A read that filters match. Those apply to the whole response that are in force when its head arrives.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct ReadRequest {
+    /// What the client reads, or the write whose object Weir reads first.
+    pub(crate) asked: Arc<CallerRequest>,
     pub(crate) filtering: Filtering,
-    pub(crate) component: String,
-    pub(crate) method: Method,
-    /// Whether the client uses HTTP/1.0, where it cannot detect a truncated body.
-    pub(crate) old_client: bool,
-    pub(crate) path: PathAndQuery,
-    pub(crate) query: Query,
     pub(crate) resource: ResourceRequest,
     /// The type of the resource's objects.
     pub(crate) object_type: ObjectType,
-    pub(crate) identity: Identity,
     /// The negotiated form of the response.
     pub(crate) media_type: MediaType,
-    /// Whether a large response is compressed.
-    pub(crate) compress: bool,
     /// Whether the client accepts nothing but Tables. Where there are none, the API server's error is the response.
     only_tables: bool,
     /// What the client accepts, if API servers have none of it: the server's error is the response.
     unacceptable: Option<HeaderValue>,
     /// Whether the version of the response is a stamp of the filters: see [`ReadRequest::note_version`].
     is_stamp: bool,
-    headers: HeaderMap,
 }
 
 /// The API server's response to a read.
@@ -80,48 +73,19 @@ pub(crate) struct ObjectsResponse {
     pub(crate) encoding: Encoding,
 }
 
-/// The parts of a read. They come from a client's read, or from a write whose object Weir reads first.
-pub(crate) struct ReadParts {
-    pub(crate) filtering: Filtering,
-    pub(crate) component: String,
-    pub(crate) caller: Caller,
-    pub(crate) method: Method,
-    pub(crate) version: Version,
-    /// The client's headers, without hop-by-hop headers.
-    pub(crate) headers: HeaderMap,
-    pub(crate) path: PathAndQuery,
-    pub(crate) query: Query,
-    pub(crate) resource: ResourceRequest,
-    /// Whether a large response is compressed if the client accepts gzip.
-    pub(crate) compress: bool,
-}
-
 impl ReadRequest {
-    /// Prepares the headers for the API server.
-    pub(crate) fn new(parts: ReadParts) -> Self {
-        let ReadParts { filtering, component, caller, method, version, mut headers, path, query, resource, compress } =
-            parts;
-        let Accepted { media_type, only_tables, is_served } = negotiate(&headers, &resource, &query);
-        let identity = caller.identity();
-        let unacceptable = if is_served { None } else { headers.get(header::ACCEPT).cloned() };
-        let compress = compress && headers::accepts_gzip(&headers);
-        headers::prepare_request(&mut headers, identity);
+    /// Negotiates the form of a read of this resource.
+    pub(crate) fn new(asked: Arc<CallerRequest>, resource: ResourceRequest, filtering: Filtering) -> Self {
+        let Accepted { media_type, only_tables, is_served } = negotiate(&asked.headers, &resource, &asked.parsed.query);
         Self {
+            unacceptable: if is_served { None } else { asked.headers.get(header::ACCEPT).cloned() },
+            asked,
             filtering,
-            component,
-            method,
-            old_client: version < Version::HTTP_11,
-            path,
-            query,
             object_type: ObjectType::of(&resource),
             resource,
-            identity,
             media_type,
-            compress,
             only_tables,
-            unacceptable,
             is_stamp: false,
-            headers,
         }
     }
 
@@ -134,8 +98,10 @@ impl ReadRequest {
     /// Takes the filters that are in force, once the head of the response has arrived: each version that a client gets after a
     /// change was made by the filters after it.
     pub(crate) fn take_filters(&mut self, handlers: &Handlers) {
-        let before =
-            std::mem::replace(&mut self.filtering, handlers.chains.filtering(&self.component, &self.resource.resource));
+        let before = std::mem::replace(
+            &mut self.filtering,
+            handlers.chains.filtering(&self.asked.component, &self.resource.resource),
+        );
         self.is_stamp = self.is_consistent() && before.version() == self.filtering.version();
     }
 
@@ -168,7 +134,7 @@ impl ReadRequest {
 
     /// Lists one object of what the read selects, with the client's credential. `None`: that has no path.
     pub(crate) async fn first(&self, handlers: &Handlers) -> Option<Result<ReadResponse, StatusError>> {
-        let mut selection = self.query.without(&NO_SELECTION);
+        let mut selection = self.asked.parsed.query.without(&NO_SELECTION);
         if let Some(name) = &self.resource.name {
             let named = format!("metadata.name={name}");
             let selector = selection.first("fieldSelector").filter(|selector| !selector.is_empty());
@@ -193,19 +159,19 @@ impl ReadRequest {
 
     /// Whether views serve the watches of its client.
     pub(crate) fn is_of_views(&self, handlers: &Handlers) -> bool {
-        handlers.shared_views().is_some_and(|views| views.serve(&self.component, &self.resource))
+        handlers.shared_views().is_some_and(|views| views.serve(&self.asked.component, &self.resource))
     }
 
     /// Whether the API server answers with its newest version.
     fn is_consistent(&self) -> bool {
-        let is_unset = |parameter| self.query.first(parameter).is_none_or(str::is_empty);
+        let is_unset = |parameter| self.asked.parsed.query.first(parameter).is_none_or(str::is_empty);
         self.resource.verb == Verb::List && is_unset("resourceVersion") && is_unset("continue")
     }
 
     /// Returns the upstream path.
     #[must_use]
     pub(crate) fn upstream_path(&self) -> PathAndQuery {
-        path_with_objects(&self.path, &self.query, self.media_type.transform)
+        path_with_objects(&self.asked.parsed.forward, &self.asked.parsed.query, self.media_type.transform)
     }
 
     /// Requests `path` from the API server, with the client's credential and in the negotiated form.
@@ -215,13 +181,14 @@ impl ReadRequest {
     pub(crate) async fn send(&self, handlers: &Handlers, path: PathAndQuery) -> Result<ReadResponse, StatusError> {
         let purpose = if self.resource.verb == Verb::Watch { Purpose::Watch } else { Purpose::Short };
         // A HEAD becomes a GET, because filters need the body. hyper does not send the body to the client.
-        let mut headers = self.headers.clone();
+        let (mut headers, identity) = (self.asked.headers.clone(), self.asked.caller.identity());
+        headers::prepare_request(&mut headers, identity);
         let accept = self.unacceptable.clone();
         let accept = accept.unwrap_or_else(|| self.media_type.upstream_accept(self.only_tables));
         headers::request_form(&mut headers, accept, self.resource.verb != Verb::Watch);
         let answered_by = handlers.access.resource_answered_by(&self.resource);
         let head = RequestHead { method: Method::GET, path: path.clone(), headers, answered_by };
-        let response = handlers.upstream.send(self.identity, purpose, head, no_request_body()).await?;
+        let response = handlers.upstream.send(identity, purpose, head, no_request_body()).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {

@@ -10,7 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 
 use self::table_watch::TableWatch;
-use super::cached::{CacheableRequest, private};
+use super::cached::private;
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody};
@@ -21,16 +21,12 @@ use weir_kube::Query;
 ///
 /// # Errors
 /// The method is HEAD, or the API server returns no valid response.
-pub(crate) async fn watch(
-    handlers: &Arc<Handlers>,
-    read: ReadRequest,
-    request: &Arc<CacheableRequest>,
-) -> Result<Response<ResponseBody>, StatusError> {
-    if read.method == Method::HEAD {
+pub(crate) async fn watch(handlers: &Arc<Handlers>, read: ReadRequest) -> Result<Response<ResponseBody>, StatusError> {
+    if read.asked.method == Method::HEAD {
         return Err(StatusError::Method);
     }
     if !read.is_table() {
-        return private::watch(handlers, &read, request).await;
+        return private::watch(handlers, &read).await;
     }
     let ObjectsResponse { parts, body, encoding } = match read.send(handlers, read.upstream_path()).await? {
         ReadResponse::Other(response) => return Ok(response),

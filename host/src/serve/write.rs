@@ -10,11 +10,9 @@
 //! out. The client may start a watch at the version in that response. Memory: one object, or the response to the deletion of a collection, at most [`LIMIT`].
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use weir_document::Document;
 use weir_document::SplitError;
 use weir_document::json::{Joiner, ListSplitter};
@@ -22,13 +20,13 @@ use weir_document::list::{ItemOutcome, Piece};
 
 use super::forward;
 use super::get::LIMIT;
-use super::read::{ObjectsResponse, ReadParts, ReadRequest, ReadResponse, negotiate, path_with_objects};
+use super::read::{ObjectsResponse, ReadRequest, ReadResponse, negotiate, path_with_objects};
 use crate::serve::Handlers;
 use crate::serve::body::{Meter, ResponseBody, full};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use crate::serve::route::Filtering;
-use weir_access::Caller;
-use weir_kube::{Accepted, Encoding, MediaType, Query, RequestInfo, ResourceRequest, Transform, Verb};
+use weir_kube::{Accepted, Encoding, MediaType, ResourceRequest, Transform, Verb};
 use weir_runtime::{Chain, Failure, Unwritable};
 use weir_upstream::{DecodedBody, Purpose, RequestBody, RequestHead};
 use weir_wire::ObjectType;
@@ -41,9 +39,7 @@ const SUCCESS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"sta
 /// A write that filters match.
 pub(crate) struct WriteRequest {
     pub(crate) chain: Chain,
-    pub(crate) component: String,
-    pub(crate) caller: Caller,
-    pub(crate) parsed: RequestInfo,
+    pub(crate) asked: Arc<CallerRequest>,
     pub(crate) resource: ResourceRequest,
 }
 
@@ -56,12 +52,11 @@ impl WriteRequest {
         self,
         handlers: &Arc<Handlers>,
         request: http::Request<RequestBody>,
-        started: Instant,
     ) -> Response<ResponseBody> {
         let encoding = Encoding::for_errors(request.headers());
-        let (path, component) = (self.parsed.forward.clone(), self.component.clone());
+        let (path, component) = (self.asked.parsed.forward.clone(), self.asked.component.clone());
         // Created first: it also counts a request whose client leaves before the response.
-        let meter = Meter::new(handlers.metrics.clone(), "write", started);
+        let meter = Meter::new(handlers.metrics.clone(), "write", self.asked.started);
         let response = self.send(handlers, request).await.unwrap_or_else(|error| {
             let error = error.with_outage(&handlers.outage);
             handlers.failures.warn("write failed", (&path, &component), Some(error.code().as_u16()), &error);
@@ -78,12 +73,12 @@ impl WriteRequest {
     ) -> Result<Response<ResponseBody>, StatusError> {
         let (mut parts, body) = request.into_parts();
         if self.replaces(&parts.headers)
-            && let Some(response) = self.check(handlers, &parts.headers).await?
+            && let Some(response) = self.check(handlers).await?
         {
             return Ok(response);
         }
         let Accepted { media_type, is_served, .. } = self.accepted(&parts.headers);
-        headers::prepare_request(&mut parts.headers, self.caller.identity());
+        headers::prepare_request(&mut parts.headers, self.asked.caller.identity());
         // A media type that the API server has not, it refuses before it writes.
         if is_served {
             parts.headers.insert(header::ACCEPT, media_type.upstream_accept(true));
@@ -91,18 +86,18 @@ impl WriteRequest {
         parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         let purpose = if self.resource.is_heartbeat() { Purpose::Heartbeat } else { Purpose::Short };
         let (path, answered_by) = (
-            path_with_objects(&self.parsed.forward, &self.parsed.query, media_type.transform),
-            handlers.access.answered_by(&self.parsed),
+            path_with_objects(&self.asked.parsed.forward, &self.asked.parsed.query, media_type.transform),
+            handlers.access.answered_by(&self.asked.parsed),
         );
         let head = RequestHead { method: parts.method, path, headers: parts.headers, answered_by };
-        let response = handlers.upstream.send(self.caller.identity(), purpose, head, body).await?;
+        let response = handlers.upstream.send(self.asked.caller.identity(), purpose, head, body).await?;
         let (mut parts, body) = response.into_parts();
         headers::prepare_response(&mut parts);
         if !parts.status.is_success() {
             return Ok(Response::from_parts(parts, forward::unchanged(body)));
         }
         // The filters in force now decide what the client sees of this version.
-        match handlers.chains.filtering(&self.component, &self.resource.resource).chain() {
+        match handlers.chains.filtering(&self.asked.component, &self.resource.resource).chain() {
             Some(chain) => self.chain = chain.clone(),
             None => return Ok(Response::from_parts(parts, forward::unchanged(body))),
         }
@@ -123,7 +118,7 @@ impl WriteRequest {
         };
         headers::filtered_response(&mut parts.headers, encoding.content_type(Verb::Get));
         if let Some(reason) = failure {
-            tracing::warn!(path = %self.parsed.forward, component = self.component, reason, "write succeeded, but its response cannot be filtered completely");
+            tracing::warn!(path = %self.asked.parsed.forward, component = self.asked.component, reason, "write succeeded, but its response cannot be filtered completely");
             add_warning(&mut parts.headers, &reason);
         }
         Ok(Response::from_parts(parts, full(bytes)))
@@ -145,43 +140,22 @@ impl WriteRequest {
         }
     }
 
-    /// Returns a read of the current object, with the credential and the chain of the write.
-    fn read_request(&self, headers: &HeaderMap) -> Result<ReadRequest, StatusError> {
-        let path = self.parsed.forward.path().parse();
-        let path = path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?;
+    /// Returns a read of the current object as JSON, with the credential and the chain of the write.
+    fn read_request(&self) -> ReadRequest {
         let mut resource = self.resource.clone();
         resource.verb = Verb::Get;
-        Ok(self.read(headers, path, resource))
-    }
-
-    /// Returns a read as JSON, with the credential and the chain of the write.
-    fn read(&self, headers: &HeaderMap, path: PathAndQuery, resource: ResourceRequest) -> ReadRequest {
-        let read = ReadRequest::new(ReadParts {
-            filtering: Filtering::of(Some(self.chain.clone())),
-            component: self.component.clone(),
-            caller: self.caller.clone(),
-            method: Method::GET,
-            version: Version::HTTP_11,
-            headers: headers.clone(),
-            path,
-            query: Query::default(),
-            resource,
-            compress: false,
-        });
-        read.with_media_type(MediaType::JSON)
+        let filtering = Filtering::of(Some(self.chain.clone()));
+        ReadRequest::new(self.asked.clone(), resource, filtering).with_media_type(MediaType::JSON)
     }
 
     /// Checks that no filter edits or hides the current object. Returns a response if the API server rejects the read.
     ///
     /// # Errors
     /// [`StatusError::WriteBack`], or the check failed.
-    async fn check(
-        &self,
-        handlers: &Arc<Handlers>,
-        headers: &HeaderMap,
-    ) -> Result<Option<Response<ResponseBody>>, StatusError> {
-        let read = self.read_request(headers)?;
-        let path = read.path.clone();
+    async fn check(&self, handlers: &Arc<Handlers>) -> Result<Option<Response<ResponseBody>>, StatusError> {
+        let read = self.read_request();
+        let path = self.asked.parsed.forward.path().parse();
+        let path = path.map_err(|_| StatusError::InvalidResponse("the path of the object is not valid".to_owned()))?;
         let ObjectsResponse { body, encoding, .. } = match read.send(handlers, path).await? {
             ReadResponse::Objects(objects) => objects,
             // A client that cannot read the object has nothing to write back. The API server decides on the write itself.
@@ -216,7 +190,7 @@ impl WriteRequest {
     /// Negotiates the form of the response. Not a Table, unless the client accepts nothing else: its cells may contain what
     /// filters hide, and a write cannot be repeated in another form.
     fn accepted(&self, headers: &HeaderMap) -> Accepted {
-        let accepted = negotiate(headers, &self.resource, &self.parsed.query);
+        let accepted = negotiate(headers, &self.resource, &self.asked.parsed.query);
         let media_type = match (accepted.media_type.transform, self.resource.verb) {
             (_, Verb::DeleteCollection) => MediaType::JSON,
             (Transform::Table(..), _) if !accepted.only_tables => MediaType::JSON,

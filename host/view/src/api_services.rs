@@ -12,34 +12,11 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use weir_kube::GroupResource;
 use weir_store::disk::{CachedValue, DiskCache};
 use weir_upstream::clock;
 use weir_upstream::{Tasks, error_report};
 
-/// The groups that the API server itself serves. Those that end in `.k8s.io` but are missing, such as `metrics.k8s.io`, may be
-/// aggregated.
-const BUILT_IN: [&str; 20] = [
-    "",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-    "storagemigration.k8s.io",
-];
 /// How long an answer other than yes is valid.
 const RECHECK: Duration = Duration::from_secs(300);
 /// The timeout of a request.
@@ -48,11 +25,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The most groups.
 const MAX_KNOWN: usize = 1024;
-
-/// Whether the API server always serves a group itself.
-pub fn is_built_in(group: &str) -> bool {
-    BUILT_IN.contains(&group)
-}
 
 /// What is known of API groups.
 pub(super) struct ApiServices {
@@ -82,7 +54,7 @@ impl ApiServices {
 
     /// Whether the API server itself is known to serve a group. If that is not known, it is asked, for the next request.
     pub(super) fn is_local(self: &Arc<Self>, group: &str, version: &str) -> bool {
-        if is_built_in(group) {
+        if GroupResource::is_built_in(group) {
             return true;
         }
         let name = format!("{version}.{group}");
@@ -125,7 +97,8 @@ impl ApiServices {
 
     /// Whether the API server itself is known to serve a group. Asks nobody, and keeps nothing.
     pub(super) fn is_known_local(&self, group: &str, version: &str) -> bool {
-        is_built_in(group) || matches!(self.known().get(&format!("{version}.{group}")), Some(ApiService::Local))
+        GroupResource::is_built_in(group)
+            || matches!(self.known().get(&format!("{version}.{group}")), Some(ApiService::Local))
     }
 
     async fn ask(&self, name: &str) -> bool {

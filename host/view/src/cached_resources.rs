@@ -2,6 +2,8 @@
 
 use weir_kube::GroupResource;
 
+use super::scope::ScopePolicy;
+
 /// What the clients of a node read: kubelet, kube-proxy, CoreDNS and an ingress controller, and what the bundled filters look
 /// up. The API server itself serves all of them, with the watch verb.
 const DEFAULT: [(&str, &str); 15] = [
@@ -60,6 +62,12 @@ impl CachedResources {
             Self::Default => DEFAULT.iter().map(|(resource, group)| GroupResource::new(resource, group)).collect(),
             Self::Only(resources) => resources.clone(),
         }
+    }
+
+    /// Those of them of which a view shows all objects. Lookups read the same stores.
+    #[must_use]
+    pub fn shared(&self) -> Vec<GroupResource> {
+        self.named().into_iter().filter(|resource| ScopePolicy::of(resource) == ScopePolicy::Whole).collect()
     }
 }
 

@@ -5,24 +5,22 @@
 //! takes the change. So that nobody sees what others are shown, each look at the view is one under its lock, where the fork is
 //! noted.
 
-use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::{Arc, MutexGuard};
 
+use tokio::sync::watch;
 use weir_runtime::ChainVersion;
-use weir_store::cache::HistoryGap;
 
-use super::event::WatchSelector;
-use super::object::ViewObject;
 use super::readers::Component;
 use super::state::{View, ViewSnapshot, ViewState};
-use crate::machine::{Begin, CatchUpError, Frame, ViewWatch};
 
 /// A view that a component reads until this is dropped. It follows the component to the view that takes its place.
 #[derive(Debug)]
 pub struct ComponentView {
     view: Arc<View>,
     component: Component,
+    /// Of that view, since before the first look at it.
+    changes: watch::Receiver<Option<u64>>,
 }
 
 impl ComponentView {
@@ -31,7 +29,9 @@ impl ComponentView {
         loop {
             // A watch of the component may not have gone on with the fork yet.
             let moved = view.state().readers.enter(component);
-            let Some(next) = moved else { return Self { view, component: component.clone() } };
+            let Some(next) = moved else {
+                return Self { changes: view.subscribe(), view, component: component.clone() };
+            };
             view = next;
         }
     }
@@ -40,65 +40,6 @@ impl ComponentView {
     #[must_use]
     pub fn view(&self) -> &Arc<View> {
         &self.view
-    }
-
-    /// Begins a watch with all objects.
-    pub fn watch_all(&mut self) -> ViewWatch<ViewObject> {
-        self.read(|_, state| ViewWatch::all(&state.core))
-    }
-
-    /// Begins a watch with the next event.
-    pub fn watch_now(&mut self) -> ViewWatch<ViewObject> {
-        self.read(|_, state| ViewWatch::now(&state.core))
-    }
-
-    /// Begins a watch that continues from a version. The store asks for a version that the view has not reached. Nothing is known
-    /// of what a client was shown whose request is not in step.
-    pub fn watch_after(&mut self, version: u64, is_in_step: bool, selector: &WatchSelector<'_>) -> Begin<ViewObject> {
-        let begin = self.read(|_, state| {
-            let last = if is_in_step { state.last() } else { u64::MAX };
-            ViewWatch::after(&state.core, version, last, selector)
-        });
-        if matches!(begin, Begin::Ahead) {
-            self.view.store.want(version);
-        }
-        begin
-    }
-
-    /// Takes what a watch sends next, after a look at so many objects or events. Returns whether there was anything to do.
-    ///
-    /// # Errors
-    /// [`HistoryGap`]: the client is too slow for the history.
-    pub fn step(
-        &mut self,
-        watch: &mut ViewWatch<ViewObject>,
-        selector: &WatchSelector<'_>,
-        limit: usize,
-        frames: &mut VecDeque<Frame<ViewObject>>,
-    ) -> Result<bool, HistoryGap> {
-        let mut next = Vec::new();
-        let events =
-            |position, limit| self.read(|_, state| Ok((state.core.events_from(position, limit)?, state.last())));
-        let advanced = watch.step(events, limit, selector, &mut next)?;
-        frames.extend(next);
-        Ok(advanced)
-    }
-
-    /// A watch has got the events of before the history.
-    ///
-    /// # Errors
-    /// The watch ends, or the client lists again.
-    pub fn caught_up(
-        &mut self,
-        watch: &mut ViewWatch<ViewObject>,
-        selector: &WatchSelector<'_>,
-    ) -> Result<(), CatchUpError> {
-        self.read(|_, state| watch.caught_up(&state.core, state.last(), selector))
-    }
-
-    /// The version of a BOOKMARK that a client can have now; `None` while it lacks something.
-    pub fn bookmark(&mut self, watch: &ViewWatch<ViewObject>) -> Option<u64> {
-        self.read(|_, state| watch.bookmark(&state.core))
     }
 
     /// The current objects.
@@ -122,7 +63,7 @@ impl ComponentView {
     }
 
     /// Whether the view has reached this version. If not, the store asks for it: a client waits.
-    pub fn has_reached(&mut self, version: u64) -> bool {
+    pub(super) fn has_reached(&mut self, version: u64) -> bool {
         let reached = self.snapshot().version >= version;
         if !reached {
             self.view.store.want(version);
@@ -139,17 +80,17 @@ impl ComponentView {
     /// Cancel safe.
     pub async fn wait_for<T>(&mut self, mut found: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
         loop {
-            let mut changes = self.view.subscribe();
-            let before = self.view.clone();
+            self.changes.mark_unchanged();
             if let Some(found) = found(self) {
                 return Some(found);
             }
-            // Only what the view of before publishes is awaited.
-            if Arc::ptr_eq(&before, &self.view) {
-                drop(before);
-                changes.changed().await.ok()?;
-            }
+            self.changes.changed().await.ok()?;
         }
+    }
+
+    /// Waits for an event or a move since the last one that was waited for. Returns false if the view is closed. Cancel safe.
+    pub(super) async fn changed(&mut self) -> bool {
+        self.changes.changed().await.is_ok()
     }
 
     /// Notes that the client was given this version as this chain version shows it, and not by the view; `None`: failure policies
@@ -159,13 +100,13 @@ impl ComponentView {
     }
 
     /// Looks at the view that shows what the component reads now.
-    fn read<T>(&mut self, look: impl FnOnce(&View, &mut ViewState) -> T) -> T {
+    pub(super) fn read<T>(&mut self, look: impl FnOnce(&View, &mut ViewState) -> T) -> T {
         loop {
             let view = self.view.clone();
             let mut state = view.state();
             let Some(next) = state.readers.moved(&self.component).cloned() else { return look(&view, &mut state) };
             leave(state, &self.component);
-            self.view = next;
+            (self.changes, self.view) = (next.subscribe(), next);
         }
     }
 }

@@ -20,13 +20,13 @@ static RESOURCE_VERSION: Path = path!("metadata.resourceVersion");
 pub(crate) type ViewEvent = crate::machine::Event<ViewObject>;
 
 /// What a watch selects.
-pub struct WatchSelector<'a> {
+pub(crate) struct WatchSelector<'a> {
     /// The format of the objects.
-    pub format: &'a ObjectFormat,
+    pub(crate) format: &'a ObjectFormat,
     /// The selector.
-    pub selector: &'a RequestSelector,
+    pub(crate) selector: &'a RequestSelector,
     /// Its index among those whose verdicts events remember.
-    pub index: Option<usize>,
+    pub(crate) index: Option<usize>,
 }
 
 impl Selector<ViewObject> for WatchSelector<'_> {
@@ -52,22 +52,22 @@ impl Selector<ViewObject> for WatchSelector<'_> {
 
 /// An event of a watch, before it is encoded.
 #[derive(Debug, Clone, Copy)]
-pub struct EncodedAs<'a> {
+pub(crate) struct EncodedAs<'a> {
     /// Its type.
-    pub event_type: EventType,
+    pub(crate) event_type: EventType,
     /// The object that it carries.
-    pub object: &'a ViewObject,
+    pub(crate) object: &'a ViewObject,
     /// The resourceVersion that it has there; `None`: its own.
-    pub version: Option<u64>,
+    pub(crate) version: Option<u64>,
     /// The event of the view that it is made of.
-    pub event: Option<&'a ViewEvent>,
+    pub(crate) event: Option<&'a ViewEvent>,
 }
 
 /// Encodes an event for a client. A deletion carries the last state that clients saw; where they saw none, the object as it is.
 ///
 /// # Errors
 /// The object is malformed.
-pub fn encode(
+pub(crate) fn encode(
     of: EncodedAs<'_>,
     format: &ObjectFormat,
     encoding: Encoding,
@@ -89,7 +89,7 @@ pub fn encode(
 }
 
 /// Encodes an event of an object in a store's format.
-pub fn frame(
+fn frame(
     event_type: EventType,
     format: &ObjectFormat,
     bytes: Bytes,

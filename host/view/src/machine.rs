@@ -27,7 +27,8 @@ pub(crate) use self::core::{Changed, ViewCore};
 #[cfg(test)]
 pub(crate) use self::event::Cause;
 pub(crate) use self::event::Selector;
-pub use self::event::{Event, Object};
-pub use self::frame::Frame;
+pub(crate) use self::event::{Event, Object};
+pub(crate) use self::frame::Frame;
 pub(crate) use self::stamps::Stamps;
-pub use self::watch::{Begin, CatchUp, CatchUpError, ViewWatch};
+pub use self::watch::CatchUp;
+pub(crate) use self::watch::{Begin, CatchUpError, ViewWatch};

@@ -21,7 +21,7 @@ const NEW: u8 = 4;
 
 /// What all watches that send an event share.
 #[derive(Debug)]
-pub struct EventMemo {
+pub(crate) struct EventMemo {
     /// The encoded events without a transform: ADDED, MODIFIED and DELETED, in JSON and in protobuf.
     encoded: [OnceLock<Bytes>; 6],
     /// Counts the bytes of `encoded`.

@@ -20,16 +20,17 @@ use weir_store::{ResourceStores, StoreHandle, StoreKey, StoreReader};
 use weir_upstream::{Delegation, Tasks};
 
 pub use self::open_views::Opener;
-use self::open_views::{OpenView, OpenViews, SharedViews, ViewKey};
+use self::open_views::{OpenViews, SharedViews, ViewKey};
 use super::api_services::ApiServices;
 use super::chain_stamps::ChainStamps;
 use super::component_view::ComponentView;
 use super::metrics::CacheMetrics;
+use super::object::ViewObject;
 use super::permit::Permit;
 use super::readers::Component;
 use super::refresh::Refresh;
 use super::scope::{self, ScopePolicy};
-use super::state::{Shows, View};
+use super::state::{Shows, View, ViewSnapshot};
 use super::status::CacheStatus;
 use super::watch_memory::{FLOOR, WatchMemory};
 use crate::cached_resources::CachedResources;
@@ -78,15 +79,6 @@ pub struct Views {
     serving: ServingReceiver,
     tasks: Tasks,
     open: SharedViews,
-}
-
-/// Whose view shows an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    /// That of the component that was asked for.
-    ToThisComponent,
-    /// That of another one.
-    ToOthers,
 }
 
 impl Views {
@@ -251,28 +243,26 @@ impl Views {
         of_reader.any(|(_, found)| found.view.is_refused())
     }
 
-    /// Returns the view that shows an object, without opening one: that of this component, or else any that holds the object as
-    /// the API server sent it. `None`: no view holds it.
-    pub fn showing(
+    /// Returns an object, hidden or not, as an open view shows it to a component, beside all objects of that view. `None`: no view of
+    /// the component has it.
+    pub fn shown_to(
         &self,
         component: &str,
         reader: &StoreReader,
         request: &ResourceRequest,
-    ) -> Option<(Arc<View>, Shown)> {
-        let component = named(component);
-        let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
+    ) -> Option<(Arc<ViewSnapshot>, Arc<ViewObject>)> {
         let open = self.open();
-        let holds = |(of, found): &(&ViewKey, &OpenView)| {
-            of.reader == *reader
-                && of.collection.resource == request.resource
-                && found.view.snapshot().objects.contains_key(&key)
-        };
-        let period = open.period(&component, &request.resource);
-        let mut own = open.views.iter().filter(|(of, _)| Some(&of.period) == period.as_ref());
-        if let Some((_, found)) = own.find(holds) {
-            return Some((found.view.clone(), Shown::ToThisComponent));
-        }
-        open.views.iter().find(holds).map(|(_, found)| (found.view.clone(), Shown::ToOthers))
+        let period = open.period(&named(component), &request.resource)?;
+        with_object(&open, reader, request, |key| key.period == period)
+    }
+
+    /// Returns an object as any open view has it, whichever components that is for.
+    pub fn shown(
+        &self,
+        reader: &StoreReader,
+        request: &ResourceRequest,
+    ) -> Option<(Arc<ViewSnapshot>, Arc<ViewObject>)> {
+        with_object(&self.open(), reader, request, |_| true)
     }
 
     /// Returns the unfiltered view of all objects of a resource, and opens it if it is not. `None`: the resource is not cached.
@@ -397,6 +387,23 @@ impl Views {
         let forks = set.map(|set| open.follow(set)).unwrap_or_default();
         forks.iter().for_each(|view| self.refresh(view));
     }
+}
+
+/// Finds an object in one of these views of a reader.
+fn with_object(
+    open: &OpenViews,
+    reader: &StoreReader,
+    request: &ResourceRequest,
+    is_asked: impl Fn(&ViewKey) -> bool,
+) -> Option<(Arc<ViewSnapshot>, Arc<ViewObject>)> {
+    let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
+    let is_of = |of: &ViewKey| of.reader == *reader && of.collection.resource == request.resource && is_asked(of);
+    let mut views = open.views.iter().filter(|(of, _)| is_of(of));
+    views.find_map(|(_, found)| {
+        let snapshot = found.view.snapshot();
+        let object = snapshot.objects.get(&key)?.clone();
+        Some((snapshot, object))
+    })
 }
 
 /// A client component as views name it.

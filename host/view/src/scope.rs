@@ -7,8 +7,6 @@ use weir_kube::{GroupResource, Identity, ResourceRequest, Verb, node_of_user};
 use weir_store::StoreReader;
 use weir_store::cache::Collection;
 
-use crate::cached_resources::CachedResources;
-
 /// How wide a reflector of a resource is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScopePolicy {
@@ -27,12 +25,6 @@ impl ScopePolicy {
             _ => Self::Whole,
         }
     }
-}
-
-/// Those of the cached resources of which a view shows all objects. Lookups read the same stores.
-#[must_use]
-pub fn shared_resources(cached: &CachedResources) -> Vec<GroupResource> {
-    cached.named().into_iter().filter(|resource| ScopePolicy::of(resource) == ScopePolicy::Whole).collect()
 }
 
 /// The identity with which the objects that serve a read are read upstream; `None` if no view serves the read. `owner` returns

@@ -235,7 +235,7 @@ impl View {
     }
 
     /// Changes with every event; `None` until all objects were filtered once.
-    pub fn subscribe(&self) -> watch::Receiver<Option<u64>> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<u64>> {
         self.end.subscribe()
     }
 
@@ -287,7 +287,7 @@ impl View {
     }
 
     /// Whether its objects are read for one client and one request.
-    pub fn is_private(&self) -> bool {
+    pub(super) fn is_private(&self) -> bool {
         self.store.reader().is_private()
     }
 
@@ -342,8 +342,13 @@ impl View {
     }
 
     /// Counts and observes a watch until the result is dropped. `close` closes the connection of its client.
-    pub fn open_watch(&self, selector: &RequestSelector, close: CancellationToken) -> OpenWatch {
+    pub(super) fn open_watch(&self, selector: &RequestSelector, close: CancellationToken) -> OpenWatch {
         self.watchers.open(selector, close)
+    }
+
+    /// Whether an open watch is one of this view.
+    pub(super) fn counts(&self, watch: &OpenWatch) -> bool {
+        watch.is_of(&self.watchers)
     }
 
     /// Closes the connections of clients that do not read. To be called now and then.
@@ -361,7 +366,7 @@ impl View {
     }
 
     /// The counters of the view's resource.
-    pub fn counters(&self) -> &WatchCounters {
+    pub(super) fn counters(&self) -> &WatchCounters {
         &self.counters
     }
 

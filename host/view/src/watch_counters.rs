@@ -4,9 +4,9 @@ use prometheus_client::metrics::counter::Counter;
 
 /// The counters of the watches of one resource.
 #[derive(Debug, Clone)]
-pub struct WatchCounters {
+pub(super) struct WatchCounters {
     /// Events sent.
-    pub sent: Counter,
+    pub(super) sent: Counter,
     /// Watches ended because their client reads too slowly.
-    pub slow: Counter,
+    pub(super) slow: Counter,
 }

@@ -14,7 +14,7 @@ use super::memo::MAX_SELECTORS;
 use super::request_selector::RequestSelector;
 
 /// The position of a watch that does not follow the history yet.
-const NOT_YET: u64 = u64::MAX;
+pub(super) const NOT_YET: u64 = u64::MAX;
 
 /// All open watches of a view.
 #[derive(Debug, Default)]
@@ -42,12 +42,12 @@ struct WatchProgress {
 
 /// An open watch of a view. Dropping it forgets it.
 #[derive(Debug)]
-pub struct OpenWatch {
+pub(super) struct OpenWatch {
     watchers: Arc<Watchers>,
     id: u64,
     progress: Arc<WatchProgress>,
     /// The index of its selector among those whose verdicts events remember.
-    pub selector: Option<usize>,
+    pub(super) selector: Option<usize>,
 }
 
 impl Watchers {
@@ -109,8 +109,13 @@ impl Watchers {
 }
 
 impl OpenWatch {
+    /// Whether it is one of these.
+    pub(super) fn is_of(&self, watchers: &Arc<Watchers>) -> bool {
+        Arc::ptr_eq(&self.watchers, watchers)
+    }
+
     /// Notes the position from which on the client still has to get events.
-    pub fn at(&self, position: u64) {
+    pub(super) fn at(&self, position: u64) {
         self.progress.position.store(position, Ordering::Release);
         self.progress.late.store(false, Ordering::Release);
     }

@@ -9,8 +9,7 @@ use weir_store::{DelegatedClients, ReflectorClient, ReflectorTiming, ResourceSto
 use weir_upstream::refusals;
 
 use super::*;
-use weir_view::CachedResources;
-use weir_view::{Views, ViewsConfig, shared_resources};
+use weir_view::{CachedResources, Views, ViewsConfig};
 
 mod jumps;
 mod last_good_outcome;
@@ -324,7 +323,7 @@ impl FixtureConfig {
             ReflectorClient { client: upstream.client(), connectivity: upstream.connectivity(), delegated: None };
         let timing = ReflectorTiming::default();
         let resources = CachedResources::Only(self.cached.clone());
-        let (disk, shared) = (self.disk.clone(), shared_resources(&resources));
+        let (disk, shared) = (self.disk.clone(), resources.shared());
         let daemon = Some(daemon);
         let (clients, connectivity, (refused, _)) = (upstream.clone(), upstream.connectivity(), refusals());
         let delegated: DelegatedClients = Arc::new(move |credential| ReflectorClient {

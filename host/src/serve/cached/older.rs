@@ -14,12 +14,11 @@ use weir_runtime::{ChainVersion, Outcome};
 use weir_store::StoreKey;
 use weir_upstream::{DecodedBody, Purpose, RequestHead, error_report, no_request_body};
 
-use super::CacheableRequest;
 use crate::serve::Handlers;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::StatusError;
 use crate::serve::route::Filtering;
-use weir_view::machine::CatchUp;
-use weir_view::{ComponentView, View};
+use weir_view::{CatchUp, ComponentView, View};
 use weir_wire::headers;
 use weir_wire::watch::{WatchDecoder, WatchEncoder, WatchEvent};
 use weir_wire::{CodecError, ObjectType};
@@ -73,7 +72,7 @@ impl OlderEvents {
     /// begins. `None`: the API server does not answer with events, and the request must be forwarded.
     pub(super) async fn start(
         handlers: &Handlers,
-        request: &CacheableRequest,
+        request: &CallerRequest,
         media_type: MediaType,
         view: &mut ComponentView,
         until: CatchUp,
@@ -125,7 +124,7 @@ impl OlderEvents {
     pub(super) async fn next(
         &mut self,
         handlers: &Handlers,
-        request: &CacheableRequest,
+        request: &CallerRequest,
         view: &View,
     ) -> Result<OlderBatch, StatusError> {
         // An interrupted watch ends between two events; the client continues with another one.

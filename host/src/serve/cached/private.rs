@@ -16,9 +16,10 @@ use weir_store::ReflectorError;
 use weir_upstream::ResponseBodyError;
 
 use super::start::is_consistent;
-use super::{CacheableRequest, CachedRead, fresh, in_step, share, watch};
+use super::{CachedRead, Unserved, fresh, in_step, share, watch};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody, guarded};
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::read::{ReadRequest, ReadResponse};
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_view::{ComponentView, RequestSelector};
@@ -31,20 +32,16 @@ const FIRST_LIST: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// The watch cannot be served, and the API server does not say why.
-pub(crate) async fn watch(
-    handlers: &Arc<Handlers>,
-    read: &ReadRequest,
-    request: &Arc<CacheableRequest>,
-) -> Result<Response<ResponseBody>, StatusError> {
-    let reason = match respond(handlers, read, request).await {
+pub(crate) async fn watch(handlers: &Arc<Handlers>, read: &ReadRequest) -> Result<Response<ResponseBody>, StatusError> {
+    let reason = match respond(handlers, read).await {
         Ok(response) => return Ok(response),
-        Err(Unserved::Error(error)) => return Err(error),
-        Err(Unserved::Store(error @ ReflectorError::NoRoom { .. })) => {
+        Err(NoPrivate::Unserved(Unserved::Refused(error))) => return Err(error),
+        Err(NoPrivate::Store(error @ ReflectorError::NoRoom { .. })) => {
             return Err(StatusError::NoRoom(error.to_string()));
         }
-        Err(Unserved::Store(error)) => error.to_string(),
-        Err(Unserved::Unsaid) => "it does not report its newest version".to_owned(),
-        Err(Unserved::Unknown) => "Weir cannot filter a watch in this form".to_owned(),
+        Err(NoPrivate::Store(error)) => error.to_string(),
+        Err(NoPrivate::Unsaid) => "it does not report its newest version".to_owned(),
+        Err(NoPrivate::Unserved(Unserved::AskUpstream)) => "Weir cannot filter a watch in this form".to_owned(),
     };
     if let Some(ReadResponse::Other(mut refusal)) = read.first(handlers).await.transpose()? {
         // It says nothing of the permission to watch, but for a token that is refused altogether.
@@ -60,77 +57,75 @@ pub(crate) async fn watch(
 }
 
 /// Responds to a watch that filters matched before and no longer do. `None`: it is forwarded.
-pub(crate) async fn continued(
-    handlers: &Arc<Handlers>,
-    read: &ReadRequest,
-    request: &Arc<CacheableRequest>,
-) -> Option<Response<ResponseBody>> {
-    match respond(handlers, read, request).await {
+pub(crate) async fn continued(handlers: &Arc<Handlers>, read: &ReadRequest) -> Option<Response<ResponseBody>> {
+    match respond(handlers, read).await {
         Ok(response) => Some(response),
-        Err(Unserved::Error(error)) => Some(error.response(read.media_type.encoding)),
-        Err(Unserved::Store(_) | Unserved::Unsaid | Unserved::Unknown) => None,
+        Err(NoPrivate::Unserved(Unserved::Refused(error))) => Some(error.response(read.media_type.encoding)),
+        Err(NoPrivate::Unserved(Unserved::AskUpstream) | NoPrivate::Store(_) | NoPrivate::Unsaid) => None,
     }
 }
 
 /// Why no private view serves a watch.
-enum Unserved {
-    /// The client gets this error.
-    Error(StatusError),
+enum NoPrivate {
+    /// As with a shared view.
+    Unserved(Unserved),
     /// Its store cannot be filled.
     Store(ReflectorError),
     /// The API server does not say how new it is, or refuses to.
     Unsaid,
-    /// The API server's own answer is the best.
-    Unknown,
+}
+
+impl From<Unserved> for NoPrivate {
+    fn from(reason: Unserved) -> Self {
+        Self::Unserved(reason)
+    }
+}
+
+impl From<StatusError> for NoPrivate {
+    fn from(error: StatusError) -> Self {
+        Self::Unserved(error.into())
+    }
 }
 
 /// Responds from a private view.
-async fn respond(
-    handlers: &Arc<Handlers>,
-    read: &ReadRequest,
-    request: &Arc<CacheableRequest>,
-) -> Result<Response<ResponseBody>, Unserved> {
+async fn respond(handlers: &Arc<Handlers>, read: &ReadRequest) -> Result<Response<ResponseBody>, NoPrivate> {
     if !handlers.upstream.is_reachable() || !read.is_served() {
-        return Err(Unserved::Unknown);
+        return Err(Unserved::AskUpstream.into());
     }
-    let media_type = read.media_type;
-    let CacheableRequest { headers, parsed, component, caller, .. } = &**request;
+    let (request, media_type) = (&read.asked, read.media_type);
+    let CallerRequest { headers, parsed, component, caller, .. } = &**request;
     let views = &handlers.views;
-    let parsed = with_known_options(parsed).ok_or(Unserved::Unknown)?;
-    let read = CachedRead::of(media_type, component, &parsed, RequestSelector::default(), true);
-    let mut read = read.ok_or(Unserved::Unknown)?;
+    let parsed = with_known_options(parsed).ok_or(Unserved::AskUpstream)?;
+    let read = CachedRead::of(media_type, &parsed, RequestSelector::default(), true);
+    let mut read = read.ok_or(Unserved::AskUpstream)?;
     let own = handlers.access.own(caller, headers, &parsed, media_type.encoding).await;
-    let (permit, credential) = own.ok_or(Unserved::Unknown)?;
+    let (permit, credential) = own.ok_or(Unserved::AskUpstream)?;
     if !views.can_read_as(permit.reader()) {
-        return Err(Unserved::Unknown);
+        return Err(Unserved::AskUpstream.into());
     }
     read.delegation = views.delegate(permit.reader(), credential);
-    let too_many = || Unserved::Error(StatusError::NoRoom("too many of them are open".to_owned()));
-    let opened = share::open(handlers, views, request, &permit, true).ok_or_else(too_many)?;
-    let (mut view, charge) = opened.map_err(Unserved::Error)?;
+    let (mut view, charge) = match share::open(handlers, views, request, &permit, true) {
+        Err(Unserved::AskUpstream) => return Err(StatusError::NoRoom("too many of them are open".to_owned()).into()),
+        opened => opened?,
+    };
     // A list that began after the request is as new as it asks for, and the API server has allowed it since.
     let is_new = view.store_opened() >= request.started;
     filled(handlers, &mut view, read.delegation.is_some()).await?;
     if !is_new {
         let newest = timeout(handlers.start_wait, view.newest_version()).await;
-        let slow = |_| {
-            Unserved::Error(StatusError::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(
-                handlers.start_wait,
-            ))))
-        };
-        let version = newest.map_err(slow)?.ok_or(Unserved::Unsaid)?;
+        let slow = |_| StatusError::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(handlers.start_wait)));
+        let version = newest.map_err(slow)?.ok_or(NoPrivate::Unsaid)?;
         // Only a BOOKMARK shows it then.
         let within = if view.can_reach() { fresh::FRESH } else { handlers.start_wait };
         if is_consistent(&read.resource, &read.options) && timeout(within, view.reaches(version)).await.is_err() {
             let current = view.snapshot().version;
-            return Err(Unserved::Error(StatusError::TooLargeVersion { version, current }));
+            return Err(StatusError::TooLargeVersion { version, current }.into());
         }
     }
-    fresh::is_of_this_cluster(read.start, &mut view).await.map_err(Unserved::Error)?;
-    let is_in_step = in_step(handlers, &read, &mut view).await.is_some();
+    fresh::is_of_this_cluster(read.start, &mut view).await?;
+    let is_in_step = in_step(handlers, (component, &read.resource), &mut view).await.is_some();
     let warnings = view.warnings();
-    let response = watch::watch(handlers, request, CachedRead { is_in_step, ..read }, view, true).await;
-    let mut response = response.ok_or(Unserved::Unknown)?;
+    let mut response = watch::watch(handlers, request, CachedRead { is_in_step, ..read }, view, true).await?;
     for warning in warnings.iter() {
         response.headers_mut().append(header::WARNING, warning.clone());
     }
@@ -156,7 +151,7 @@ fn with_known_options(parsed: &RequestInfo) -> Option<RequestInfo> {
 
 /// Waits until a view has its objects, and its client may read them. A store that is read with a delegated credential follows the API
 /// server again before anything of it is shown.
-async fn filled(handlers: &Handlers, view: &mut ComponentView, is_delegated: bool) -> Result<(), Unserved> {
+async fn filled(handlers: &Handlers, view: &mut ComponentView, is_delegated: bool) -> Result<(), NoPrivate> {
     let store = view.view().clone();
     let (mut followed, mut refused) = (store.reflector_state(), store.reflector_state());
     let ready = async {
@@ -179,14 +174,14 @@ async fn filled(handlers: &Handlers, view: &mut ComponentView, is_delegated: boo
     tokio::select! {
         biased;
         // Its list would go on, in nobody's share.
-        () = store.closed().cancelled() => Err(Unserved::Error(StatusError::NoRoom("it was closed to make room for others".to_owned()))),
+        () = store.closed().cancelled() => Err(StatusError::NoRoom("it was closed to make room for others".to_owned()).into()),
         state = refused.wait_for(|state| state.error.as_ref().is_some_and(ReflectorError::needs_operator_action)) => {
             let error = state.ok().and_then(|state| state.error.clone());
-            Err(error.map_or(Unserved::Unknown, Unserved::Store))
+            Err(error.map_or(Unserved::AskUpstream.into(), NoPrivate::Store))
         }
-        ready = ready => ready.ok_or(Unserved::Unknown),
-        error = failing => Err(Unserved::Store(error)),
-        () = tokio::time::sleep(FIRST_LIST) => Err(Unserved::Unknown),
-        () = handlers.tasks.stopping() => Err(Unserved::Error(StatusError::Stopping)),
+        ready = ready => ready.ok_or(Unserved::AskUpstream.into()),
+        error = failing => Err(NoPrivate::Store(error)),
+        () = tokio::time::sleep(FIRST_LIST) => Err(Unserved::AskUpstream.into()),
+        () = handlers.tasks.stopping() => Err(StatusError::Stopping.into()),
     }
 }

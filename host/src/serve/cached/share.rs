@@ -6,8 +6,9 @@ use std::sync::Arc;
 use weir_kube::{RequestInfo, Verb};
 use weir_store::StoreReader;
 
-use super::CacheableRequest;
+use super::Unserved;
 use crate::serve::Handlers;
+use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::StatusError;
 use weir_process::ledger::{Charge, OverShare, Owner, Use};
 use weir_view::{ComponentView, Opener, Permit, Views};
@@ -20,28 +21,28 @@ const SELECTORS: u64 = 3;
 /// The view of a read, and the charge of its watch.
 type Opened = (ComponentView, Option<Charge>);
 
-/// The view of a read, and what is charged while its response is sent; `None` if only the API server can answer it.
+/// The view of a read, and what is charged while its response is sent.
 ///
 /// # Errors
-/// They would exceed a share. The log says so once a minute for each owner.
+/// Only the API server can answer the read, or both would exceed a share. The log says so once a minute for each owner.
 pub(super) fn open(
     handlers: &Handlers,
     views: &Arc<Views>,
-    request: &CacheableRequest,
+    request: &CallerRequest,
     permit: &Permit,
     online: bool,
-) -> Option<Result<Opened, StatusError>> {
-    let CacheableRequest { parsed, component, caller, client, .. } = request;
+) -> Result<Opened, Unserved> {
+    let CallerRequest { parsed, component, caller, client, .. } = request;
     let owner = handlers.access.owner(caller);
     let opened = views.view(permit, Opener { component, owner: &owner, opens: opens(permit, parsed, online) });
     match opened.and_then(|view| Ok((view, charge_watch(handlers, &owner, parsed, permit)?))) {
-        Ok((view, charge)) => Some(Ok((view?, charge))),
+        Ok((view, charge)) => Ok((view.ok_or(Unserved::AskUpstream)?, charge)),
         // The API server has its own bounds for lists. A watch would only be another way to the same memory.
-        Err(_) if online && permit.resource().verb != Verb::Watch => None,
+        Err(_) if online && permit.resource().verb != Verb::Watch => Err(Unserved::AskUpstream),
         Err(over) => {
             let error = StatusError::OverShare(over);
             handlers.log_over_share(&owner, *client, component, parsed, &error);
-            Some(Err(error))
+            Err(error.into())
         }
     }
 }

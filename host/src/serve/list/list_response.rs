@@ -71,7 +71,7 @@ impl ListResponse {
 
     /// Turns the error into the end of a body that has begun.
     pub(super) fn abort(&self, error: ListError) -> AbortError {
-        let request: (&dyn std::fmt::Display, &str) = (&self.read.path, &self.read.component);
+        let request: (&dyn std::fmt::Display, &str) = (&self.read.asked.parsed.forward, &self.read.asked.component);
         let warn = |what, error: &dyn std::fmt::Display| self.handlers.failures.warn(what, request, None, error);
         match error {
             ListError::Filter(failure) => {

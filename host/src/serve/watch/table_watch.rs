@@ -143,7 +143,7 @@ impl TableWatch {
             Err(error) => {
                 // Between two events this is a normal end: the client continues with a new watch. Within an event the
                 // decoder reports it.
-                tracing::debug!(path = %self.read.path, %error, "watch ended: the API server's response was interrupted");
+                tracing::debug!(path = %self.read.asked.parsed.forward, %error, "watch ended: the API server's response was interrupted");
                 self.decoder.finish();
                 self.upstream_ended = true;
             }
@@ -205,7 +205,7 @@ impl TableWatch {
     /// Ends the watch with an ERROR event after the events that are ready.
     fn fail(&mut self, error: &StatusError) {
         self.over = true;
-        let request: (&dyn std::fmt::Display, &str) = (&self.read.path, &self.read.component);
+        let request: (&dyn std::fmt::Display, &str) = (&self.read.asked.parsed.forward, &self.read.asked.component);
         self.handlers.failures.warn("watch ended with an ERROR event", request, None, error);
         self.ready.push_back(error.event(self.encoder.encoding()));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_store::StoreKey;
 
 /// An object with what the chain made of it.
-pub trait Object: Debug {
+pub(crate) trait Object: Debug {
     /// What is kept beside an event for all watches that send it, such as its encoded forms.
     type Memo: Debug;
 
@@ -57,7 +57,7 @@ pub(crate) enum Cause {
 
 /// One change of one object of a view, or of the view's version alone.
 #[derive(Debug)]
-pub struct Event<O: Object> {
+pub(crate) struct Event<O: Object> {
     /// The version that the view has reached with this event.
     pub(crate) version: u64,
     /// Why.
@@ -65,7 +65,7 @@ pub struct Event<O: Object> {
     /// The key of the object; `None` if only the version moved.
     pub(crate) key: Option<StoreKey>,
     /// The object before; `None` if it did not exist.
-    pub old: Option<Arc<O>>,
+    pub(crate) old: Option<Arc<O>>,
     /// The object after; `None` if it does not exist.
     pub(crate) new: Option<Arc<O>>,
     /// What is kept for the watches that send it.

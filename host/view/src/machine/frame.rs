@@ -6,7 +6,7 @@ use crate::machine::event::{Event, Object};
 
 /// An event as a client gets it. An event of the view, where there is one, has what all its watches share.
 #[derive(Debug)]
-pub enum Frame<O: Object> {
+pub(crate) enum Frame<O: Object> {
     /// The client sees the object for the first time.
     Added {
         /// The object.

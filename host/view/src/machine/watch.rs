@@ -12,7 +12,7 @@ use crate::machine::version_order::InVersionOrder;
 
 /// How a watch from a version begins.
 #[derive(Debug)]
-pub enum Begin<O: Object> {
+pub(crate) enum Begin<O: Object> {
     /// It goes on.
     Watch(ViewWatch<O>),
     /// The version is above that of the view: the watch waits.
@@ -27,7 +27,7 @@ pub enum Begin<O: Object> {
 
 /// Why a watch cannot go on from where its history began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CatchUpError {
+pub(crate) enum CatchUpError {
     /// The history does not reach back to there any more.
     Evicted,
     /// As [`Begin::Uncertain`].
@@ -36,7 +36,7 @@ pub enum CatchUpError {
 
 /// One watch.
 #[derive(Debug)]
-pub struct ViewWatch<O: Object> {
+pub(crate) struct ViewWatch<O: Object> {
     phase: Phase<O>,
     /// The newest version that the stream has sent.
     sent: u64,
@@ -129,7 +129,7 @@ impl<O: Object> ViewWatch<O> {
 
     /// What comes from the API server; `None` if the history has all events.
     #[must_use]
-    pub fn catch_up(&self) -> Option<CatchUp> {
+    pub(crate) fn catch_up(&self) -> Option<CatchUp> {
         match self.phase {
             Phase::CatchUp(catch_up) | Phase::Present { next: NextPhase::CatchUp(catch_up), .. } => Some(catch_up),
             _ => None,
@@ -138,7 +138,7 @@ impl<O: Object> ViewWatch<O> {
 
     /// Whether the events of the API server are what comes next.
     #[must_use]
-    pub fn is_catching_up(&self) -> bool {
+    pub(crate) fn is_catching_up(&self) -> bool {
         matches!(self.phase, Phase::CatchUp(_))
     }
 
@@ -162,7 +162,7 @@ impl<O: Object> ViewWatch<O> {
 
     /// The events from here on are still to be sent.
     #[must_use]
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         match self.phase {
             Phase::All { position, .. }
             | Phase::Events { position }

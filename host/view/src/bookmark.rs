@@ -8,7 +8,7 @@ use weir_kube::Encoding;
 
 /// Encodes a BOOKMARK of a version. `initial`: it marks the end of the initial state. It has the kind of the watched objects,
 /// because clients drop others.
-pub(crate) fn bookmark(type_meta: &TypeMeta, version: u64, initial: bool, encoding: Encoding) -> Result<Bytes, Error> {
+pub(super) fn bookmark(type_meta: &TypeMeta, version: u64, initial: bool, encoding: Encoding) -> Result<Bytes, Error> {
     let annotations = match initial {
         true => serde_json::json!({"k8s.io/initial-events-end": "true"}),
         false => serde_json::Value::Null,
