@@ -84,6 +84,10 @@ pub struct ComponentWatch {
 }
 
 /// How far a watch is.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "almost all watches are in the large one, and there is one for each watch"
+)]
 enum Phase {
     /// Starts with all objects once the view has reached this version.
     NotOlderThan(u64),
