@@ -265,16 +265,19 @@ pub(crate) async fn ready(handlers: &Handlers, view: &mut ComponentView, online:
     }
 }
 
-/// Waits until a view shows what the chain makes that was in force when the request arrived, and returns these objects: the view may
-/// still take a chain of between. One that takes longer shows it in events, or in the next list.
+/// Waits until a view shows what the chain makes that was in force when the request arrived, or that is now, and returns these
+/// objects: the view may still take a chain of between. One that takes longer shows it in events, or in the next list.
 async fn in_step(
     handlers: &Handlers,
     (component, resource): (&str, &ResourceRequest),
     view: &mut ComponentView,
 ) -> Option<Arc<ViewSnapshot>> {
-    let chain = handlers.chains.active()?.chain(component, &resource.resource, VerbClass::Read);
-    let in_force = chain.map(|chain| chain.version());
-    let shown = view.wait_for(|view| view.snapshot_in_step(in_force));
+    let in_force = || {
+        let chain = handlers.chains.active()?.chain(component, &resource.resource, VerbClass::Read);
+        Some(chain.map(|chain| chain.version()))
+    };
+    let at_first = in_force()?;
+    let shown = view.wait_for(|view| view.snapshot_in_step(at_first).or_else(|| view.snapshot_in_step(in_force()?)));
     tokio::time::timeout(fresh::FRESH, shown).await.ok().flatten()
 }
 

@@ -84,13 +84,21 @@ impl ComponentView {
             if let Some(found) = found(self) {
                 return Some(found);
             }
-            self.changes.changed().await.ok()?;
+            if !self.changed().await {
+                return None;
+            }
         }
     }
 
     /// Waits for an event or a move since the last one that was waited for. Returns false if the view is closed. Cancel safe.
     pub(super) async fn changed(&mut self) -> bool {
-        self.changes.changed().await.is_ok()
+        let closed = self.view.closed().clone();
+        tokio::select! {
+            // A component that has moved goes on when the former view is closed.
+            biased;
+            changed = self.changes.changed() => changed.is_ok(),
+            () = closed.cancelled() => false,
+        }
     }
 
     /// Notes that the client was given this version as this chain version shows it, and not by the view; `None`: failure policies

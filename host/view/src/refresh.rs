@@ -10,13 +10,13 @@ use futures_util::future::BoxFuture;
 use rpds::RedBlackTreeMapSync;
 use tokio::time::Instant;
 use tracing::field;
-use weir_runtime::{Chain, ChainVersion, Outcome, ServingReceiver};
+use weir_runtime::{Chain, ChainPeriod, ChainVersion, Outcome, ServingReceiver};
 use weir_store::StoreKey;
 use weir_store::cache::{Object, ObjectFormat, Snapshot, StoreEvent};
 
 use super::chain_stamps::ChainStamps;
 use super::object::{ViewObject, ViewOutcome};
-use super::state::{View, ViewSnapshot};
+use super::state::{Shows, View, ViewSnapshot};
 
 /// The number of objects that are filtered together.
 const BATCH: usize = 256;
@@ -25,17 +25,26 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest wait before objects without a verdict are filtered again.
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
-/// Has all views show what the filters in force make for their components; `None`: the daemon stops.
-pub(super) type Follow = Box<dyn Fn() -> Option<()> + Send + Sync>;
+/// The views beside the one of a task.
+pub(super) trait Others: Send + Sync {
+    /// Has all views show what the filters in force make for their components; `None`: the daemon stops.
+    fn follow(&self) -> Option<()>;
+
+    /// Notes up to which version a view has shown what failure policies decided: another one with the same filters has none of it,
+    /// and may serve the same clients next.
+    fn note_degraded(&self, of: &Arc<View>, version: u64);
+}
 
 /// Keeps one view up to date while [`Refresh::run`] runs.
 pub(super) struct Refresh {
     view: Arc<View>,
-    follow: Follow,
+    others: Box<dyn Others>,
     serving: ServingReceiver,
     /// Those that all views and streams share.
     stamps: Arc<ChainStamps>,
     chain: Option<Chain>,
+    /// Of that chain.
+    period: ChainPeriod,
     /// Objects without a verdict: failure policies decide on them, or their last good outcome stands in.
     degraded: BTreeSet<StoreKey>,
     retry: Duration,
@@ -59,13 +68,19 @@ enum Wake {
 }
 
 impl Refresh {
-    pub(super) fn new(view: Arc<View>, follow: Follow, serving: ServingReceiver, stamps: Arc<ChainStamps>) -> Self {
+    pub(super) fn new(
+        view: Arc<View>,
+        others: Box<dyn Others>,
+        serving: ServingReceiver,
+        stamps: Arc<ChainStamps>,
+    ) -> Self {
         Self {
             view,
-            follow,
+            others,
             serving,
             stamps,
             chain: None,
+            period: ChainPeriod::default(),
             degraded: BTreeSet::new(),
             retry: FIRST_RETRY,
             retry_at: Instant::now(),
@@ -80,6 +95,8 @@ impl Refresh {
             return;
         }
         let mut changes = self.view.store.subscribe();
+        // A fork may lack what the store has had since the view of before has followed it.
+        changes.mark_changed();
         // A fork has its objects, and takes its filters as any view does.
         let has_objects = self.view.subscribe().borrow().is_some();
         let started = match has_objects {
@@ -160,8 +177,10 @@ impl Refresh {
     /// Has all views follow the filter set in force, and returns the chain of before. `None`: the daemon stops.
     fn next_chain(&mut self) -> Option<Option<Chain>> {
         self.serving.mark_unchanged();
-        (self.follow)()?;
-        Some(std::mem::replace(&mut self.chain, self.view.shows().chain))
+        self.others.follow()?;
+        let Shows { period, chain } = self.view.shows();
+        self.period = period;
+        Some(std::mem::replace(&mut self.chain, chain))
     }
 
     /// Takes the chain of the filter set that is live now. `None`: the daemon stops.
@@ -173,8 +192,9 @@ impl Refresh {
             (Some(before), Some(now)) => before.same_filters(now) && Some(now.version()) == taken,
             _ => false,
         };
-        if !same {
-            self.refilter(Vec::new()).await;
+        match same {
+            true => self.report_degraded(),
+            false => self.refilter(Vec::new()).await,
         }
         Some(())
     }
@@ -419,6 +439,10 @@ impl Refresh {
         let shown = self.view.snapshot();
         if let Some(chain) = shown.chain.filter(|_| !self.degraded.is_empty()) {
             self.stamps.degrade(chain, &self.view.collection.resource, shown.version);
+            self.others.note_degraded(&self.view, shown.version);
+        }
+        if self.degraded.is_empty() {
+            self.view.admit_all(&self.period);
         }
         let (before, now) = (self.view.degraded_objects(), self.degraded.len());
         self.view.set_degraded(now);

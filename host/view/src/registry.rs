@@ -28,7 +28,7 @@ use super::metrics::CacheMetrics;
 use super::object::ViewObject;
 use super::permit::Permit;
 use super::readers::Component;
-use super::refresh::Refresh;
+use super::refresh::{Others, Refresh};
 use super::scope::{self, ScopePolicy};
 use super::state::{Shows, View, ViewSnapshot};
 use super::status::CacheStatus;
@@ -284,7 +284,7 @@ impl Views {
         let key = |open: &mut OpenViews| {
             self.follow(open);
             let period = open.period(component, &collection.resource)?;
-            Some(ViewKey { reader: reader.clone(), collection, period, copy: 0 })
+            Some(open.found_by(component, ViewKey { reader: reader.clone(), collection, period, copy: 0 }))
         };
         let found = self.open.find_or_open(&self.ledger, opener, key, |open, key| {
             let store = self.stores.open(&key.reader, &key.collection)?;
@@ -306,10 +306,7 @@ impl Views {
     /// Keeps a view up to date until it is closed.
     fn refresh(&self, view: &Arc<View>) {
         let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
-        let views = self.this.clone();
-        // To ask for the open views is enough.
-        let follow = Box::new(move || views.upgrade().map(|views| drop(views.open())));
-        let refresh = Refresh::new(view.clone(), follow, serving, stamps);
+        let refresh = Refresh::new(view.clone(), Box::new(self.this.clone()), serving, stamps);
         self.spawn(view.closed().clone(), refresh.run());
     }
 
@@ -404,6 +401,22 @@ fn with_object(
         let object = snapshot.objects.get(&key)?.clone();
         Some((snapshot, object))
     })
+}
+
+impl Others for Weak<Views> {
+    fn follow(&self) -> Option<()> {
+        // To ask for the open views is enough.
+        self.upgrade().map(|views| drop(views.open()))
+    }
+
+    fn note_degraded(&self, of: &Arc<View>, version: u64) {
+        let Some(views) = self.upgrade() else { return };
+        let open = views.open();
+        let own = open.views.iter().find(|(_, found)| Arc::ptr_eq(&found.view, of)).map(|(key, _)| key);
+        let is_other =
+            |key: &ViewKey| own.is_some_and(|own| key != own && key.has_store_of(own) && key.period == own.period);
+        open.views.iter().filter(|(key, _)| is_other(key)).for_each(|(_, found)| found.view.end_stream(version, None));
+    }
 }
 
 /// A client component as views name it.

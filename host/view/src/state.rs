@@ -80,6 +80,9 @@ pub(super) struct Shows {
 pub(super) struct ViewState {
     pub(super) core: ViewCore<ViewObject>,
     pub(super) readers: Readers<View>,
+    /// The components that it was for before its filters changed, until no outcome is left that the former ones have made. `None`: it
+    /// is for all components with its filters.
+    heirs: Option<Vec<Component>>,
     /// What the view's task takes next, if it has not yet.
     shows: Shows,
     /// The position in the store's history up to which the view has its events.
@@ -116,6 +119,7 @@ impl View {
         let state = ViewState {
             core: ViewCore::new(MAX_EVENTS),
             readers: Readers::named(component),
+            heirs: None,
             shows,
             position: 0,
             stamps: Stamps::default(),
@@ -145,6 +149,7 @@ impl View {
         let forked = ViewState {
             core: state.core.clone(),
             readers: state.readers.of(components),
+            heirs: Some(components.to_vec()),
             shows,
             position: state.position,
             stamps: state.stamps,
@@ -186,7 +191,25 @@ impl View {
 
     /// Has the view's task take other filters.
     pub(super) fn show(&self, shows: Shows) {
-        self.state().shows = shows;
+        let mut state = self.state();
+        if state.shows.period != shows.period {
+            state.heirs = Some(state.readers.staying().cloned().collect());
+        }
+        state.shows = shows;
+    }
+
+    /// Whether a component may read it: what is left of the outcomes of former filters, and stands in for a failure, is for those
+    /// whose filters they were.
+    pub(super) fn admits(&self, component: &Component) -> bool {
+        self.state().heirs.as_ref().is_none_or(|heirs| heirs.contains(component))
+    }
+
+    /// Notes that all outcomes are of the filters of a period.
+    pub(super) fn admit_all(&self, period: &ChainPeriod) {
+        let mut state = self.state();
+        if state.shows.period == *period {
+            state.heirs = None;
+        }
     }
 
     /// The filters that the view is to show.

@@ -55,6 +55,14 @@ impl InForce {
         since
     }
 
+    /// Notes a further request of a kind, so that those that are rare are forgotten.
+    pub(super) fn note_use(&mut self, kind: &RequestKind) {
+        self.clock += 1;
+        if let Some(period) = self.chains.get_mut(kind) {
+            period.used = self.clock;
+        }
+    }
+
     /// Since when the chain of a kind has been in force, if that is known.
     pub(super) fn begun(&self, kind: &RequestKind) -> Option<u64> {
         self.chains.get(kind).map(|period| period.since)
@@ -99,10 +107,12 @@ mod tests {
         for n in 0..REQUESTS {
             chains.since(&kind(&n.to_string()), [7].into(), || 1);
         }
+        chains.note_use(&kind("2"));
         assert_eq!(chains.since(&kind("0"), [7].into(), || 2), 1);
         chains.since(&kind("one more"), [7].into(), || 2);
         assert_eq!(chains.chains.len(), REQUESTS);
         assert_eq!(chains.since(&kind("0"), [7].into(), || 3), 1);
         assert_eq!(chains.since(&kind("1"), [7].into(), || 3), 3);
+        assert_eq!((chains.begun(&kind("2")), chains.begun(&kind("3"))), (Some(1), None));
     }
 }

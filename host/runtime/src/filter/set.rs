@@ -103,8 +103,12 @@ impl FilterSet {
             Some(chain) => chain.period(),
             None if self.has_filtered(component, resource) => {
                 let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
-                // One that was forgotten meanwhile begins again.
-                ChainPeriod::new(Box::default(), self.in_force().begun(&kind).unwrap_or_else(ChainVersion::tick))
+                let begun = self.in_force().begun(&kind);
+                // One that was forgotten meanwhile begins with this set, as all of them.
+                ChainPeriod::new(
+                    Box::default(),
+                    begun.unwrap_or_else(|| self.chains().begin(Box::default(), self.made)),
+                )
             }
             None => ChainPeriod::default(),
         }
@@ -136,6 +140,7 @@ impl FilterSet {
         let key = (component.to_ascii_lowercase(), resource.clone(), class);
         let mut chains = self.chains();
         if let Some(chain) = chains.by_request.get(&key) {
+            self.in_force().note_use(&key);
             return chain.clone();
         }
         let matching = self.links.iter().filter(|filter| filter.matches(component, resource, class));

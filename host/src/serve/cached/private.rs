@@ -173,13 +173,12 @@ async fn filled(handlers: &Handlers, view: &mut ComponentView, is_delegated: boo
     };
     tokio::select! {
         biased;
-        // Its list would go on, in nobody's share.
-        () = store.closed().cancelled() => Err(StatusError::NoRoom("it was closed to make room for others".to_owned()).into()),
         state = refused.wait_for(|state| state.error.as_ref().is_some_and(ReflectorError::needs_operator_action)) => {
             let error = state.ok().and_then(|state| state.error.clone());
             Err(error.map_or(Unserved::AskUpstream.into(), NoPrivate::Store))
         }
-        ready = ready => ready.ok_or(Unserved::AskUpstream.into()),
+        // Without its view, its list would go on in nobody's share.
+        ready = ready => ready.ok_or_else(|| StatusError::NoRoom("it was closed to make room for others".to_owned()).into()),
         error = failing => Err(NoPrivate::Store(error)),
         () = tokio::time::sleep(FIRST_LIST) => Err(Unserved::AskUpstream.into()),
         () = handlers.tasks.stopping() => Err(StatusError::Stopping.into()),

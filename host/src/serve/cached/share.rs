@@ -39,6 +39,8 @@ pub(super) fn open(
         Ok((view, charge)) => Ok((view.ok_or(Unserved::AskUpstream)?, charge)),
         // The API server has its own bounds for lists. A watch would only be another way to the same memory.
         Err(_) if online && permit.resource().verb != Verb::Watch => Err(Unserved::AskUpstream),
+        // What is remembered of the object needs no view.
+        Err(_) if permit.resource().verb == Verb::Get => Err(Unserved::AskUpstream),
         Err(over) => {
             let error = StatusError::OverShare(over);
             handlers.log_over_share(&owner, *client, component, parsed, &error);

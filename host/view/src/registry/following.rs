@@ -25,6 +25,14 @@ impl OpenViews {
         self.set.as_ref()?.chain(component.as_deref()?, resource, VerbClass::Read)
     }
 
+    /// The view that serves a component, of those with its filters: the first one that is for it. There is none yet, if that is not open.
+    pub(super) fn found_by(&self, component: &Component, mut key: ViewKey) -> ViewKey {
+        while self.views.get(&key).is_some_and(|found| !found.view.admits(component)) {
+            key.copy += 1;
+        }
+        key
+    }
+
     /// An open view that has an object, or that knows that it does not exist. Through whichever filters it is read: a view of the
     /// same store shows it to other components.
     pub(super) fn holding(&self, reader: &StoreReader, request: &ResourceRequest, name: &str) -> Option<&Arc<View>> {

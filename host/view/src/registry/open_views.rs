@@ -93,7 +93,7 @@ impl ViewKey {
     }
 
     /// Whether two views have one store.
-    fn has_store_of(&self, other: &Self) -> bool {
+    pub(super) fn has_store_of(&self, other: &Self) -> bool {
         self.reader == other.reader && self.collection == other.collection
     }
 
@@ -173,6 +173,8 @@ impl SharedViews {
         // Clients that come at the same time get the same view.
         let mut views = self.lock();
         let Some(key) = key(&mut views) else { return Ok(None) };
+        // All clients share what is in it, and no name of a client makes it another one.
+        let opener = if key.is_private() { opener } else { Opener { owner: &Owner::Daemon, ..opener } };
         views.take_over(ledger, opener.owner, &key);
         if let Some(found) = views.views.get_mut(&key) {
             found.used = Instant::now();

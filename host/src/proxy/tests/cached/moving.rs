@@ -4,6 +4,7 @@ use super::open_views::close_idle;
 use super::*;
 use weir_kube::RequestInfo;
 use weir_process::ledger::Owner;
+use weir_runtime::{Failure, FailureClass};
 use weir_store::StoreReader;
 use weir_view::{ComponentView, Opener, Permit};
 
@@ -137,4 +138,70 @@ async fn a_read_under_way_is_not_shown_what_the_filters_of_another_component_mak
     assert!(is_shown("a", &shown) && is_shown("b", &shown));
     assert!(!Arc::ptr_eq(one.view(), two.view()));
     assert!(Arc::ptr_eq(&found, one.view()) != Arc::ptr_eq(&found, two.view()), "one of them has stayed");
+}
+
+/// The store has an event that the view has not taken yet when it is forked.
+#[tokio::test]
+async fn a_fork_has_the_events_that_the_view_before_it_lacks() {
+    let (fixture, [mut one, mut two]) = watching(["one", "two"]).await;
+    let mut view = view_of(&fixture, "two");
+    for n in 0..20 {
+        let before = view.snapshot().version;
+        fixture.service(&format!("s{n}"), "ClusterIP");
+        let newest = fixture.server.store().revision();
+        // The view's task has not run since the store has the event: the runtime has one thread.
+        while fixture.caches.views.as_ref().unwrap().status()[0].store.version < newest {
+            tokio::task::yield_now().await;
+        }
+        if n % 2 == 0 {
+            fixture.filter("two/services", &hiding("LoadBalancer"))
+        } else {
+            fixture.no_filters()
+        }
+        let reached = tokio::time::timeout(Duration::from_secs(5), view.reaches(newest)).await;
+        assert!(matches!(reached, Ok(Some(()))), "{before}, and not {newest}");
+        for all in [&mut one, &mut two] {
+            let name = format!("ADDED s{n}");
+            while all.next_summary().await != name {}
+        }
+    }
+}
+
+/// What stands in for a failure is what the same component was shown before.
+#[tokio::test]
+async fn what_former_filters_have_made_stands_in_for_those_alone_whose_filters_they_were() {
+    let (fixture, [mut one, mut two]) = watching(["one", "two"]).await;
+    fixture.filter("one/services", &hiding("LoadBalancer"));
+    assert_eq!([one.next_summary().await, one.next_summary().await], ["DELETED b", "BOOKMARK "]);
+    have_components(&fixture, &["one", "two"]).await;
+    let fails = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_failing = fails.clone();
+    let failing = Script::new(move |_| match is_failing.load(std::sync::atomic::Ordering::Relaxed) {
+        true => Outcome::Failed(Failure { filter: "fails".into(), class: FailureClass::Trap, message: "boom".into() }),
+        false => Outcome::Unchanged,
+    });
+    fixture.filter("*/services", &failing);
+    let services = weir_kube::GroupResource::new("services", "");
+    let set = fixture.serving.borrow().live().unwrap().clone();
+    let in_force =
+        |component: &str| set.chain(component, &services, weir_kube::VerbClass::Read).map(|chain| chain.version());
+    for (component, shown) in [("one", "a"), ("two", "a b"), ("three", "")] {
+        let mut view = view_of(&fixture, component);
+        let snapshot = view.wait_for(|view| view.snapshot_in_step(in_force(component))).await.unwrap();
+        let objects = snapshot.objects.values().filter(|object| object.shown().is_some());
+        let names: Vec<_> = objects.map(|object| object.source.key.name().to_owned()).collect();
+        assert_eq!(names.join(" "), shown, "{component}");
+    }
+    fails.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!([one.next_summary().await, one.next_summary().await], ["ADDED b", "BOOKMARK "]);
+    fixture.service("c", "ClusterIP");
+    assert_eq!(one.next_summary().await, "ADDED c");
+    while two.next_summary().await != "ADDED c" {}
+    let views = fixture.caches.views.clone().unwrap();
+    let is_degraded = |view: &Arc<weir_view::View>| view.degraded_objects() > 0;
+    while views.status().iter().flat_map(|store| &store.views).any(is_degraded) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let all = ["one", "two", "three"].map(|component| view_of(&fixture, component));
+    assert!(all.iter().all(|view| Arc::ptr_eq(view.view(), all[0].view())), "all of them have one view again");
 }
