@@ -74,6 +74,8 @@ struct FixtureConfig {
     watch_memory: usize,
     /// The bytes that are held for each owner.
     ledger: Ledger,
+    /// What is served at first.
+    serving: Serving,
 }
 
 fn upstream(server: &ApiServer) -> UpstreamConfig {
@@ -95,9 +97,10 @@ async fn fixture_with(adjust: impl FnOnce(&mut FixtureConfig)) -> ProxyFixture {
         metrics: Arc::default(),
         watch_memory: 128 << 20,
         ledger: Ledger::new(256 << 20),
+        serving: Serving::Live(Arc::new(FilterSet::default())),
     };
     adjust(&mut setup);
-    let (serving, served) = watch::channel(Serving::Live(Arc::new(FilterSet::default())));
+    let (serving, served) = watch::channel(setup.serving.clone());
     let tasks = Tasks::default();
     let upstream = Arc::new(Upstream::new(&setup.upstream, Arc::default()).unwrap());
     upstream.start_probes(&tasks);

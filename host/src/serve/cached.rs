@@ -159,6 +159,8 @@ async fn respond_from(
     let mut read = CachedRead::of(media_type, parsed, permit.selector().clone(), online)?;
     read.delegation = caller.authorization().and_then(|own| views.delegate(permit.reader(), own));
     let encoding = read.media_type.encoding;
+    // Which view it is, the filters say.
+    handlers.chains.first_set(handlers.start_wait).await?;
     let (view, charge) = match share::open(handlers, views, request, permit, online) {
         Ok(opened) => opened,
         Err(Unserved::AskUpstream) => return None,

@@ -139,19 +139,28 @@ impl Chains {
             }
             Serving::Live(set) => Some(set.chain(component, &resource.resource, VerbClass::Read)),
         };
-        if let Some(chain) = decided(&self.serving.borrow()) {
-            return Ok(chain);
+        self.wait_for(decided, start_wait).await.ok_or(StatusError::Starting)
+    }
+
+    /// Waits for the first filter set, for at most `start_wait`: views show what a set makes. Cancel-safe.
+    pub(crate) async fn first_set(&self, start_wait: Duration) -> Option<()> {
+        self.wait_for(|serving| serving.live().map(drop), start_wait).await
+    }
+
+    async fn wait_for<T>(&self, decided: impl Fn(&Serving) -> Option<T>, start_wait: Duration) -> Option<T> {
+        if let Some(decided) = decided(&self.serving.borrow()) {
+            return Some(decided);
         }
         let mut serving = self.serving.clone();
         let waited = async {
             loop {
-                if let Some(chain) = decided(&serving.borrow_and_update()) {
-                    return Some(chain);
+                if let Some(decided) = decided(&serving.borrow_and_update()) {
+                    return Some(decided);
                 }
                 serving.changed().await.ok()?;
             }
         };
-        tokio::time::timeout(start_wait, waited).await.ok().flatten().ok_or(StatusError::Starting)
+        tokio::time::timeout(start_wait, waited).await.ok().flatten()
     }
 
     /// The filters in force for a component and a resource.

@@ -205,3 +205,29 @@ async fn what_former_filters_have_made_stands_in_for_those_alone_whose_filters_t
     let all = ["one", "two", "three"].map(|component| view_of(&fixture, component));
     assert!(all.iter().all(|view| Arc::ptr_eq(view.view(), all[0].view())), "all of them have one view again");
 }
+
+#[tokio::test]
+async fn a_read_before_the_first_filter_set_waits_for_its_view() {
+    let fixture = fixture_with(|setup| {
+        setup.cached = vec!["services".parse().unwrap()];
+        setup.serving = Serving::Pending(Some([].into()));
+    });
+    let fixture = fixture.await;
+    fixture.service("a", "ClusterIP");
+    let read = async {
+        let (status, list) = fixture.json(&format!("{SERVICES}?resourceVersion=0")).await;
+        assert_eq!((status, names(&list)), (StatusCode::OK, vec!["a"]));
+    };
+    let live = async {
+        // Until the API server has said whether the client may read this, or for long enough: then only the filters are missing.
+        for _ in 0..200 {
+            if fixture.server.requests().iter().any(|request| request.path.contains("selfsubjectaccessreview")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        fixture.activate(FilterSet::default());
+    };
+    tokio::join!(read, live);
+    assert_eq!(upstream_reads(&fixture), (1, 1), "it is served from memory");
+}
