@@ -368,15 +368,17 @@ impl ResourceStore {
         self.note_synced(self.origin.compare_exchange(PAUSED, FOLLOWED, Ordering::AcqRel, Ordering::Acquire).is_ok());
     }
 
-    /// Notes that a list has given the objects.
+    /// Notes that a list has given the objects. Wakes readers that wait for fresh objects: the list may have answered what was in
+    /// question while nothing else of the state was.
     pub(crate) fn set_synced(&self) {
-        self.note_synced(self.origin.swap(FOLLOWED, Ordering::AcqRel) != FOLLOWED);
+        self.origin.store(FOLLOWED, Ordering::Release);
+        self.note_synced(true);
     }
 
-    fn note_synced(&self, was_stale: bool) {
+    fn note_synced(&self, is_fresh: bool) {
         let synced = ReflectorState { synced: true, error: None };
         self.state.send_if_modified(|state| {
-            let changed = was_stale || *state != synced;
+            let changed = is_fresh || *state != synced;
             *state = synced;
             changed
         });
@@ -421,5 +423,23 @@ mod tests {
         assert_eq!(snapshot.format.encoding, Encoding::Protobuf);
         assert_eq!(snapshot.objects.values().map(|object| &object.bytes[..]).collect::<Vec<_>>(), [b"protobuf"]);
         assert!(store.events_from(position, 1).is_err() && store.events_from(end, 1).is_ok());
+    }
+
+    #[test]
+    fn a_list_that_answers_what_was_in_question_wakes_those_who_wait_for_fresh_objects() {
+        let format = || ObjectFormat {
+            encoding: Encoding::Json,
+            type_meta: Arc::new(TypeMeta { api_version: "v1".into(), kind: "Service".into() }),
+        };
+        let store = ResourceStore::new(format());
+        store.replace(format(), Vec::new(), 1);
+        store.set_synced();
+        let mut state = store.state();
+        store.trust().question(Continuity::Unknown);
+        assert!(store.is_stale());
+        state.mark_unchanged();
+        store.replace(format(), Vec::new(), 2);
+        store.set_synced();
+        assert!(!store.is_stale() && state.has_changed().unwrap());
     }
 }
