@@ -2,6 +2,8 @@
 //! their bytes. Memory and time are linear in the text.
 
 mod scan;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::ops::Range;
 

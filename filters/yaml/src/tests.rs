@@ -1,3 +1,4 @@
+use super::testing::random_texts;
 use super::without;
 
 /// Each text with entries `k`, and the same text without them.
@@ -85,52 +86,10 @@ fn a_random_text_is_edited_as_yaml_reads_it_or_refused() {
         }
     }
 
-    let pieces = [
-        "k",
-        "k: /a\n",
-        ": ",
-        ":\n",
-        "\n",
-        "  ",
-        "- ",
-        "# c",
-        " # c\n",
-        "[",
-        "]",
-        "{",
-        "}",
-        ", ",
-        "'",
-        "\"",
-        "b",
-        "&x ",
-        "*x",
-        "&y k\n",
-        "*y : ",
-        "\nd: *x\n",
-        "? ",
-        "~",
-        "|\n  t\n",
-        ">-\n  t\n",
-        "\r",
-        "\u{85}",
-        "\u{feff}",
-    ];
-    let mut state = 7_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(state >> 33).expect("31 bits") % below
-    };
     let read = |text: &str| serde_saphyr::from_str::<Value>(text).ok();
     let mut edits = 0;
-    for _ in 0..20_000 {
-        let mut text = FORMS[random(FORMS.len())].0.to_owned();
-        for _ in 0..=random(3) {
-            let at = random(text.len() + 1);
-            if text.is_char_boundary(at) {
-                text.insert_str(at, pieces[random(pieces.len())]);
-            }
-        }
+    let forms: Vec<_> = FORMS.iter().map(|(form, _)| *form).collect();
+    for text in random_texts(&forms, "k").take(20_000) {
         let Some(old) = read(&text) else { continue };
         let Ok(Some(new)) = without(&text, "k") else { continue };
         let Some(value) = read(&new) else { panic!("not YAML any more: from {text:?} to {new:?}") };

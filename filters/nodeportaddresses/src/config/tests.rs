@@ -1,3 +1,5 @@
+use weir_yaml::testing::random_texts;
+
 use super::with_addresses;
 
 fn edited(config: &str) -> String {
@@ -175,52 +177,10 @@ fn a_text_that_cannot_be_edited_is_refused_with_a_reason() {
 /// Random changes of the forms: what is edited is what YAML reads, and nothing else.
 #[test]
 fn a_random_text_is_edited_as_yaml_reads_it_or_refused() {
-    let pieces = [
-        "nodePortAddresses",
-        ": ",
-        ":\n",
-        "\n",
-        "  ",
-        "- ",
-        "# c",
-        " # c\n",
-        "[",
-        "]",
-        "{",
-        "}",
-        ", ",
-        "'",
-        "\"",
-        "a",
-        "&x ",
-        "*x",
-        "&y nodePortAddresses\n",
-        "*y : ",
-        "\nb: *x\n",
-        "? ",
-        "~",
-        "|\n  t\n",
-        ">-\n  t\n",
-        "\nc: |+\n  t",
-        "\r",
-        "\u{2028}",
-        "\u{feff}",
-    ];
-    let mut state = 7_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(state >> 33).expect("31 bits") % below
-    };
     let read = |text: &str| serde_saphyr::from_str::<serde_json::Map<String, serde_json::Value>>(text).ok();
     let mut edits = 0;
-    for _ in 0..20_000 {
-        let mut text = FORMS[random(FORMS.len())].0.to_owned();
-        for _ in 0..=random(3) {
-            let at = random(text.len() + 1);
-            if text.is_char_boundary(at) {
-                text.insert_str(at, pieces[random(pieces.len())]);
-            }
-        }
+    let forms: Vec<_> = FORMS.iter().map(|(form, _)| *form).collect();
+    for text in random_texts(&forms, "nodePortAddresses").take(20_000) {
         let Some(mut expected) = read(&text) else { continue };
         let Ok(new) = with_addresses(&text, &["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()]) else { continue };
         expected.insert("nodePortAddresses".to_owned(), serde_json::from_str(VALUE).expect("JSON"));
