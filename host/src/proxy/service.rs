@@ -126,7 +126,11 @@ impl Proxy {
         let asked = context.asked.clone();
         let CallerRequest { method, parsed, component, caller, started, .. } = &*asked;
         tracing::debug!(%method, path = %parsed.forward, component, identity = ?caller.identity(), "request");
-        let is_cacheable = self.is_cacheable(&asked);
+        let is_collection = |resource: &ResourceRequest| matches!(resource.verb, Verb::List | Verb::Watch);
+        let is_read = |resource: &ResourceRequest| *method == Method::GET || is_collection(resource);
+        let is_of_views = |resource: &&ResourceRequest| self.handlers.views.serve(component, resource);
+        let of_views = parsed.resource().filter(|resource| is_read(resource)).filter(is_of_views);
+        let is_cacheable = of_views.is_some() && *method == Method::GET;
         if is_cacheable
             && let Some(response) = cached::respond(&self.handlers, &asked, self.handlers.upstream.is_reachable()).await
         {
@@ -158,7 +162,8 @@ impl Proxy {
             }
         };
         // Whether the API server accepts a credential is another question than this one, which it may answer to everybody.
-        let asks = remembered.is_some() || self.is_cached_collection(parsed, component);
+        // The permission for what views serve is kept for the account of its client.
+        let asks = remembered.is_some() || of_views.is_some_and(is_collection);
         let known = async {
             if asks {
                 let _ = timeout(KNOWN, self.handlers.access.authenticate(caller)).await;
@@ -211,13 +216,6 @@ impl Proxy {
             _ => Kind::Short,
         };
         self.in_flight.begin(peer.connection.peer(), kind).await
-    }
-
-    /// Whether views serve reads like this one.
-    fn is_cacheable(&self, asked: &CallerRequest) -> bool {
-        let resource = asked.parsed.resource().filter(|_| asked.method == Method::GET);
-        let views = self.handlers.shared_views();
-        views.zip(resource).is_some_and(|(views, resource)| views.serve(&asked.component, resource))
     }
 
     /// Responds with what an API server sends, filtered where a chain matches.
@@ -273,13 +271,6 @@ impl Proxy {
                 self.respond_to_read(read, object).await
             }
         }
-    }
-
-    /// Whether a request lists or watches what views serve: its permission is kept for the account of its client.
-    fn is_cached_collection(&self, parsed: &RequestInfo, component: &str) -> bool {
-        let is_collection = |resource: &&ResourceRequest| matches!(resource.verb, Verb::List | Verb::Watch);
-        let (views, resource) = (self.handlers.shared_views(), parsed.resource().filter(is_collection));
-        views.zip(resource).is_some_and(|(views, resource)| views.serve(component, resource))
     }
 
     /// A get, list or watch that no filter matches, as one that filters match would be sent; `None` for other requests.

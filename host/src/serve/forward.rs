@@ -140,7 +140,7 @@ fn recording_version(
 
 /// Whether views serve the watch of a client that has listed here.
 fn is_cached(handlers: &Handlers, component: &str, resource: &ResourceRequest) -> bool {
-    resource.subresource.is_none() && handlers.shared_views().is_some_and(|views| views.serve(component, resource))
+    resource.subresource.is_none() && handlers.views.serve(component, resource)
 }
 
 fn switch(

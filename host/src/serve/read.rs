@@ -159,7 +159,7 @@ impl ReadRequest {
 
     /// Whether views serve the watches of its client.
     pub(crate) fn is_of_views(&self, handlers: &Handlers) -> bool {
-        handlers.shared_views().is_some_and(|views| views.serve(&self.asked.component, &self.resource))
+        handlers.views.serve(&self.asked.component, &self.resource)
     }
 
     /// Whether the API server answers with its newest version.
