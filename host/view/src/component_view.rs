@@ -54,7 +54,7 @@ impl ComponentView {
 
     /// Whether all objects were filtered once.
     pub fn has_objects(&mut self) -> bool {
-        self.read(|view, _| view.subscribe().borrow().is_some())
+        self.read(|view, _| view.has_objects())
     }
 
     /// Waits until the view has its first objects; `None` if it is closed meanwhile. Cancel safe.

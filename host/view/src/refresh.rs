@@ -98,8 +98,7 @@ impl Refresh {
         // A fork may lack what the store has had since the view of before has followed it.
         changes.mark_changed();
         // A fork has its objects, and takes its filters as any view does.
-        let has_objects = self.view.subscribe().borrow().is_some();
-        let started = match has_objects {
+        let started = match self.view.has_objects() {
             true => self.change_chain().await,
             false => self.rebuild_with_chain().await,
         };
@@ -214,8 +213,7 @@ impl Refresh {
     /// Returns up to which version clients may hold other content than a view that restarts; `None`: it must be read.
     fn stamp_of_reset(&self, chain: Option<ChainVersion>, version: u64) -> Option<u64> {
         let resource = &self.view.collection.resource;
-        let is_first = self.view.subscribe().borrow().is_none();
-        if is_first {
+        if !self.view.has_objects() {
             return match (self.view.shows().period.has_filtered(), self.degraded.is_empty()) {
                 (false, _) => Some(0),
                 (true, true) => self.stamps.of_view(chain?, resource),

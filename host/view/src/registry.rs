@@ -10,7 +10,6 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio_util::sync::CancellationToken;
 use weir_kube::{GroupResource, Identity, KUBELET, ResourceRequest, Verb, VerbClass};
 use weir_runtime::{ChainVersion, ServingReceiver};
 use weir_store::CacheDifference;
@@ -236,11 +235,8 @@ impl Views {
 
     /// Whether the API server refuses the reader of a permit any of the resource's objects that an open view shows.
     pub fn is_refused(&self, permit: &Permit) -> bool {
-        let (reader, resource) = (permit.reader(), &permit.resource().resource);
         let open = self.open();
-        let mut of_reader =
-            open.views.iter().filter(|(key, _)| key.reader == *reader && key.collection.resource == *resource);
-        of_reader.any(|(_, found)| found.view.is_refused())
+        open.of(permit.reader(), &permit.resource().resource).any(|(_, view)| view.is_refused())
     }
 
     /// Returns an object, hidden or not, as an open view shows it to a component, beside all objects of that view. `None`: no view of
@@ -293,8 +289,7 @@ impl Views {
             let shows = Shows { period: key.period.clone(), chain };
             let view = Arc::new(View::new(store, component, shows, counters, self.watch_memory.clone()));
             self.refresh(&view);
-            let stop = view.closed().clone();
-            Some((view, stop))
+            Some(view)
         })?;
         Ok(found.map(|(view, open)| {
             let view = ComponentView::new(view, component);
@@ -307,16 +302,8 @@ impl Views {
     fn refresh(&self, view: &Arc<View>) {
         let (serving, stamps) = (self.serving.clone(), self.chain_stamps.clone());
         let refresh = Refresh::new(view.clone(), Box::new(self.this.clone()), serving, stamps);
-        self.spawn(view.closed().clone(), refresh.run());
-    }
-
-    fn spawn(&self, stop: CancellationToken, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn_until_stop(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = task => {}
-            }
-        });
+        let closed = view.closed().clone();
+        self.tasks.spawn_until_stop(async move { closed.run_until_cancelled(refresh.run()).await.unwrap_or_default() });
     }
 
     /// The stamps of the chains that the views show.
@@ -394,10 +381,9 @@ fn with_object(
     is_asked: impl Fn(&ViewKey) -> bool,
 ) -> Option<(Arc<ViewSnapshot>, Arc<ViewObject>)> {
     let key = StoreKey::new(request.namespace.as_deref().unwrap_or_default(), request.name.as_deref()?);
-    let is_of = |of: &ViewKey| of.reader == *reader && of.collection.resource == request.resource && is_asked(of);
-    let mut views = open.views.iter().filter(|(of, _)| is_of(of));
-    views.find_map(|(_, found)| {
-        let snapshot = found.view.snapshot();
+    let mut views = open.of(reader, &request.resource).filter(|(of, _)| is_asked(of));
+    views.find_map(|(_, view)| {
+        let snapshot = view.snapshot();
         let object = snapshot.objects.get(&key)?.clone();
         Some((snapshot, object))
     })

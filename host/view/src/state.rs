@@ -257,6 +257,11 @@ impl View {
         self.store.can_reach()
     }
 
+    /// Whether all objects were filtered once.
+    pub(super) fn has_objects(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
     /// Changes with every event; `None` until all objects were filtered once.
     pub(super) fn subscribe(&self) -> watch::Receiver<Option<u64>> {
         self.end.subscribe()

@@ -82,36 +82,33 @@ impl FilterSet {
     /// them, of this process or a former one.
     #[must_use]
     pub fn has_filtered(&self, component: &str, resource: &GroupResource) -> bool {
-        let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
-        self.chain(component, resource, VerbClass::Read).is_some()
-            || self.was_matched(component, resource)
-            || self.in_force().was_filtered(&kind)
+        self.period(component, resource).has_filtered()
     }
 
     /// The version of what a client of this component is shown of a resource that no filter matches: it names the time since when.
     /// [`ChainVersion::UNFILTERED`], if that is not known.
     #[must_use]
     pub fn unfiltered_since(&self, component: &str, resource: &GroupResource) -> ChainVersion {
-        let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
-        self.in_force().begun(&kind).map_or(ChainVersion::UNFILTERED, |since| ChainVersion::new(since, since))
+        let begun = self.in_force().begun(&read_kind(component, resource));
+        begun.map_or(ChainVersion::UNFILTERED, |since| ChainVersion::new(since, since))
     }
 
     /// Which chain the reads of a component pass, and since when.
     #[must_use]
     pub fn period(&self, component: &str, resource: &GroupResource) -> ChainPeriod {
-        match self.chain(component, resource, VerbClass::Read) {
-            Some(chain) => chain.period(),
-            None if self.has_filtered(component, resource) => {
-                let kind = (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read);
-                let begun = self.in_force().begun(&kind);
-                // One that was forgotten meanwhile begins with this set, as all of them.
-                ChainPeriod::new(
-                    Box::default(),
-                    begun.unwrap_or_else(|| self.chains().begin(Box::default(), self.made)),
-                )
-            }
-            None => ChainPeriod::default(),
+        if let Some(chain) = self.chain(component, resource, VerbClass::Read) {
+            return chain.period();
         }
+        let kind = read_kind(component, resource);
+        let (was_filtered, begun) = {
+            let in_force = self.in_force();
+            (in_force.was_filtered(&kind), in_force.begun(&kind))
+        };
+        if !was_filtered && !self.was_matched(component, resource) {
+            return ChainPeriod::default();
+        }
+        // One that was forgotten meanwhile begins with this set, as all of them.
+        ChainPeriod::new(Box::default(), begun.unwrap_or_else(|| self.chains().begin(Box::default(), self.made)))
     }
 
     /// Creates a set of filters that are not configured modules. [`FilterSet::filters`] is empty.
@@ -161,6 +158,10 @@ impl FilterSet {
     fn in_force(&self) -> std::sync::MutexGuard<'_, InForce> {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn read_kind(component: &str, resource: &GroupResource) -> RequestKind {
+    (component.to_ascii_lowercase(), resource.clone(), VerbClass::Read)
 }
 
 impl Chains {

@@ -33,15 +33,29 @@ impl OpenViews {
         key
     }
 
+    /// The views of the objects of a resource that a reader reads.
+    pub(super) fn of<'a>(
+        &'a self,
+        reader: &'a StoreReader,
+        resource: &'a GroupResource,
+    ) -> impl Iterator<Item = (&'a ViewKey, &'a Arc<View>)> + Clone {
+        let all = self.views.iter().map(|(key, found)| (key, &found.view));
+        all.filter(move |(key, _)| key.reader == *reader && key.collection.resource == *resource)
+    }
+
     /// An open view that has an object, or that knows that it does not exist. Through whichever filters it is read: a view of the
     /// same store shows it to other components.
-    pub(super) fn holding(&self, reader: &StoreReader, request: &ResourceRequest, name: &str) -> Option<&Arc<View>> {
-        let same = |key: &ViewKey| key.reader == *reader && key.collection.resource == request.resource;
+    pub(super) fn holding<'a>(
+        &'a self,
+        reader: &'a StoreReader,
+        request: &'a ResourceRequest,
+        name: &str,
+    ) -> Option<&'a Arc<View>> {
         let namespace = request.namespace.as_deref();
-        let views = self.views.iter().filter(|(key, _)| same(key)).map(|(_, found)| &found.view);
+        let mut views = self.of(reader, &request.resource).map(|(_, view)| view);
         let key = StoreKey::new(namespace.unwrap_or_default(), name);
         let has = views.clone().find(|view| view.snapshot().objects.contains_key(&key));
-        has.or_else(|| views.clone().find(|view| view.covers(namespace, name)))
+        has.or_else(|| views.find(|view| view.covers(namespace, name)))
     }
 
     /// Has each view show what this set makes for its components. Returns the views that were forked, whose tasks begin.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use weir_store::cache::Collection;
 use weir_store::{ReflectorError, StoreHandle, StoreReader};
 
@@ -77,8 +76,6 @@ pub(super) struct OpenView {
     pub(super) view: Arc<View>,
     /// When a client has read it last.
     pub(super) used: Instant,
-    /// Ends its task, and the watches of it.
-    pub(super) stop: CancellationToken,
     /// What it costs.
     pub(super) charge: Charge,
     /// What its store costs, which all of its views share. `None`: it is the daemon's.
@@ -120,8 +117,7 @@ impl OpenView {
 
     /// A fork of it, which costs its owner as much once that is counted.
     pub(super) fn of_fork(&self, view: Arc<View>) -> Self {
-        let (stop, store) = (view.closed().clone(), self.store.clone());
-        Self { view, used: self.used, stop, charge: self.charge.another(), store }
+        Self { view, used: self.used, charge: self.charge.another(), store: self.store.clone() }
     }
 
     fn is_of(&self, owner: &Owner) -> bool {
@@ -159,7 +155,7 @@ impl SharedViews {
     }
 
     /// Returns the view of a component's read, and opens it if it is not; `None` if there are too many, or if it may not be opened.
-    /// `key` says which one it is, and `open` returns the new view, and what ends its task.
+    /// `key` says which one it is, and `open` returns the new view.
     ///
     /// # Errors
     /// The view would exceed the share of the owner.
@@ -168,7 +164,7 @@ impl SharedViews {
         ledger: &Ledger,
         opener: Opener<'_>,
         key: impl FnOnce(&mut OpenViews) -> Option<ViewKey>,
-        open: impl FnOnce(&OpenViews, &ViewKey) -> Option<(Arc<View>, CancellationToken)>,
+        open: impl FnOnce(&OpenViews, &ViewKey) -> Option<Arc<View>>,
     ) -> Result<Option<Found<'_>>, OverShare> {
         // Clients that come at the same time get the same view.
         let mut views = self.lock();
@@ -194,9 +190,9 @@ impl SharedViews {
             }
             return Ok(None);
         }
-        let Some((view, stop)) = open(&views, &key) else { return Ok(None) };
+        let Some(view) = open(&views, &key) else { return Ok(None) };
         store.iter().for_each(|charge| OpenViews::limit_store(&view.store, ledger, charge));
-        let found = OpenView { view: view.clone(), used: Instant::now(), stop, charge, store };
+        let found = OpenView { view: view.clone(), used: Instant::now(), charge, store };
         found.log(&key, "view opened");
         views.views.insert(key, found);
         Ok(Some((view, views)))
@@ -218,7 +214,8 @@ impl OpenViews {
 
     fn close(&mut self, key: &ViewKey, reason: &str) {
         if let Some(found) = self.views.remove(key) {
-            found.stop.cancel();
+            // Its task ends, and its watches.
+            found.view.closed().cancel();
             found.log(key, &format!("view closed: {reason}"));
         }
     }

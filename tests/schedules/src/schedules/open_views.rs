@@ -23,7 +23,7 @@ fn client() -> Owner {
 /// Opens a view or finds it. The view's task holds it until it is closed.
 fn open(views: &SharedViews, ledger: &Ledger, owner: &Owner, filter: u64) -> Arc<View> {
     let opener = Opener { component: "", owner, opens: true };
-    let new = |_: &OpenViews, _: &ViewKey| Some((Arc::new(View::default()), CancellationToken::new()));
+    let new = |_: &OpenViews, _: &ViewKey| Some(Arc::new(View::default()));
     let (view, _locked) = views.find_or_open(ledger, opener, |_| Some(key(filter)), new).unwrap().unwrap();
     view
 }
