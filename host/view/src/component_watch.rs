@@ -58,7 +58,8 @@ pub enum WatchError {
     TooSlow,
     /// The history does not reach back any more to where the events of the API server end. The client continues with another watch.
     Evicted,
-    /// Of an object that is not shown any more, the client may hold one of several states. It has to list again.
+    /// Of an object that is not shown any more, the client may hold one of several states, or one on which there was no verdict. It
+    /// has to list again.
     Uncertain,
     /// There is no verdict on an object, and the client cannot go on without.
     Filter(Failure),
@@ -132,6 +133,12 @@ impl ComponentWatch {
     /// The view that shows what the component reads.
     pub fn view(&mut self) -> &mut ComponentView {
         &mut self.view
+    }
+
+    /// Whether its objects are read for its client alone.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.view.is_private()
     }
 
     /// What comes from the API server; `None` if the history has all events, or the view has not reached the version.
@@ -308,6 +315,7 @@ impl ComponentWatch {
                 let failure = object.failure().filter(|_| self.still_fails(&object));
                 return failure.map_or(Ok(None), |failure| Err(WatchError::Filter(failure.clone())));
             }
+            Frame::Uncertain => return Err(WatchError::Uncertain),
         };
         encoded.map(Some).map_err(WatchError::Invalid)
     }

@@ -38,4 +38,6 @@ pub(crate) enum Frame<O: Object> {
     InitialEnd(u64),
     /// There is no outcome, and the client cannot go on without.
     Failed(Arc<O>),
+    /// There was no outcome, and the object is not shown now. A client that has it from a list of the API server has to list again.
+    Uncertain,
 }

@@ -85,7 +85,9 @@ impl<O: Object> PresentState<O> {
         }
         let objects = core.objects().clone();
         let state = Self { from, objects, touched, part: Part::Unchanged(None), has_sent: false, end };
-        let is_uncertain = state.touched.iter().filter(|(_, object)| object.has_other).any(|(key, object)| {
+        // What failed was not shown by this view, and a deletion would carry what no filter has seen.
+        let has_several = |object: &Touched<O>| object.has_other || object.held.has_failed();
+        let is_uncertain = state.touched.iter().filter(|(_, object)| has_several(object)).any(|(key, object)| {
             let now = state.objects.get(key);
             let is_selected = now.is_some_and(|now| selector.matches(now));
             let is_kept = is_selected && now.is_some_and(|now| now.is_shown() || now.has_failed());

@@ -123,6 +123,18 @@ fn what_a_client_held_before_a_catch_up_that_was_cut_off_is_deleted() {
     }
 }
 
+/// The filter of an object fails in the view, and passes it in a list of the API server. The object is deleted before the view has
+/// an outcome of it.
+#[test]
+fn what_a_client_has_of_an_object_without_an_outcome_is_not_kept_after_its_deletion() {
+    use Act::{Delete, Deliver, Fail, Flip, Follow, Jump, List, Refilter, Stamp, Watch, Write};
+    let before = [Flip, Fail(2), Write(2, 3), Refilter, Stamp, Write(0, 3), Follow, Follow, Fail(1), List(0), Watch(0)];
+    for then in [Follow, Jump] {
+        let acts = [&before[..], &[Delete(2), then, Deliver(0)]].concat();
+        assert_eq!(run(&acts, None), Ok(()), "{then:?}");
+    }
+}
+
 #[test]
 fn each_rule_is_needed() {
     for rule in RULES {

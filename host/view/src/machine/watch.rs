@@ -269,6 +269,8 @@ impl<O: Object> ViewWatch<O> {
             (Some(_), Some(object)) => Frame::Modified { object, is_again: event.keeps_version(), event: shared },
             (None, Some(object)) => Frame::Added { object, event: shared },
             (Some(object), None) => Self::deleted(object, event),
+            // Nobody got it from this view, and a deletion would carry what no filter has seen.
+            (None, None) if selects_old && event.old.as_ref().is_some_and(|old| old.has_failed()) => Frame::Uncertain,
             (None, None) if may_be_held => {
                 // A state that the selector matches.
                 let old = event.old.as_ref().filter(|_| selects_old);
@@ -278,7 +280,7 @@ impl<O: Object> ViewWatch<O> {
             (None, None) => return,
         };
         // Of an object that was there before a list, the deletion comes first, and the rest in its turn.
-        let is_deletion = matches!(frame, Frame::Deleted { .. });
+        let is_deletion = matches!(frame, Frame::Deleted { .. } | Frame::Uncertain);
         match event.cause {
             Cause::Left if !is_deletion => return,
             Cause::Listed if is_deletion && event.old.is_some() => return,

@@ -40,6 +40,7 @@ fn text(frame: &Frame<Obj>) -> String {
         Frame::Bookmark(version) => format!("BOOKMARK {version}"),
         Frame::InitialEnd(version) => format!("END {version}"),
         Frame::Failed(object) => format!("FAILED {}", object.shown),
+        Frame::Uncertain => "UNCERTAIN".to_owned(),
     }
 }
 

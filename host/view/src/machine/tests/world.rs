@@ -413,6 +413,10 @@ impl World {
                 stream.highest = at;
                 version = Some(at);
             }
+            Frame::Uncertain => {
+                self.gone(n);
+                return Ok(true);
+            }
             Frame::Failed(object) => {
                 let now = self.view.objects().get(&name(key(&object)));
                 if now.is_some_and(|now| now.has_failed()) {
