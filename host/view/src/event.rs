@@ -82,7 +82,12 @@ pub(crate) fn encode(
         }
         frame(of.event_type, format, bytes, encoding, transform)
     };
-    match of.event.filter(|_| transform == Transform::None) {
+    // Two watches may get the deletion of one event with two states, by their selectors.
+    let is_shared = |event: &&ViewEvent| {
+        let is_old = event.old.as_ref().is_some_and(|old| std::ptr::eq(&raw const **old, of.object));
+        transform == Transform::None && (of.event_type != EventType::Deleted || is_old)
+    };
+    match of.event.filter(is_shared) {
         Some(event) => event.memo.encoded(of.event_type, encoding, encode),
         None => encode(),
     }

@@ -204,6 +204,11 @@ impl View {
         self.state().heirs.as_ref().is_none_or(|heirs| heirs.contains(component))
     }
 
+    /// Whether all components with its filters may read it.
+    pub(super) fn admits_all(&self) -> bool {
+        self.state().heirs.is_none()
+    }
+
     /// Notes that all outcomes are of the filters of a period.
     pub(super) fn admit_all(&self, period: &ChainPeriod) {
         let mut state = self.state();

@@ -84,6 +84,17 @@ fn an_event_is_encoded_once_in_every_form_and_a_deletion_carries_the_version_tha
     assert_eq!(memory.limit(0), 1 << 20, "what was encoded counts as long as the event lives");
 }
 
+/// Their selectors match one of both states each.
+#[test]
+fn the_deletions_of_two_states_of_an_object_do_not_stand_for_each_other() {
+    let event = event(Some("old"), None, &WatchMemory::new(1 << 20));
+    for (object, expected) in [(&event.new, "source"), (&event.old, "old"), (&event.new, "source")] {
+        let object = object.as_deref().unwrap();
+        let of = EncodedAs { event_type: EventType::Deleted, object, version: Some(9), event: Some(&event) };
+        assert_eq!(encoded(of, Encoding::Json, Transform::None), (expected.to_owned(), "9".to_owned()));
+    }
+}
+
 #[test]
 fn the_deletion_of_what_nobody_saw_carries_the_object_as_it_is() {
     let hidden = service(5, None);

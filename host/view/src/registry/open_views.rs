@@ -104,7 +104,7 @@ impl OpenView {
     /// Logs what happens to the view. Each request of any client may open a private one.
     pub(super) fn log(&self, key: &ViewKey, what: &str) {
         let components = self.view.component_names();
-        match key.reader.is_private() {
+        match key.is_private() {
             true => tracing::debug!(collection = %key.collection, ?components, "{what}"),
             false => tracing::info!(collection = %key.collection, ?components, "{what}"),
         }
@@ -208,6 +208,12 @@ impl OpenViews {
         self.views.insert(key, found);
     }
 
+    /// Whether requests may find a view: none of those before it is for each component.
+    fn is_found(&self, key: &ViewKey) -> bool {
+        let before = |copy: u64| self.views.get(&ViewKey { copy, ..key.clone() });
+        (0..key.copy).all(|copy| before(copy).is_some_and(|found| !found.view.admits_all()))
+    }
+
     fn component_names(&self, key: &ViewKey) -> Vec<String> {
         self.views.get(key).map(|found| found.view.component_names()).unwrap_or_default()
     }
@@ -226,8 +232,7 @@ impl OpenViews {
         let watched = watched.filter(|(key, found)| key.reader.is_private() && found.view.open_watches() > 0);
         watched.for_each(|(_, found)| found.used = Instant::now());
         let limit = |key: &ViewKey| match key {
-            // No request finds it.
-            _ if key.copy > 0 => Duration::ZERO,
+            _ if !self.is_found(key) => Duration::ZERO,
             _ if key.reader.is_private() => PRIVATE_IDLE,
             _ => IDLE,
         };

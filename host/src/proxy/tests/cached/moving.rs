@@ -192,6 +192,12 @@ async fn what_former_filters_have_made_stands_in_for_those_alone_whose_filters_t
         let names: Vec<_> = objects.map(|object| object.source.key.name().to_owned()).collect();
         assert_eq!(names.join(" "), shown, "{component}");
     }
+    // Requests of a component without a watch find a view of their own.
+    let before = view_of(&fixture, "three").view().clone();
+    tokio::task::yield_now().await;
+    close_idle(&fixture.caches.views.clone().unwrap()).await;
+    assert!(!before.closed().is_cancelled() && Arc::ptr_eq(&before, view_of(&fixture, "three").view()));
+    drop(before);
     fails.store(false, std::sync::atomic::Ordering::Relaxed);
     assert_eq!([one.next_summary().await, one.next_summary().await], ["ADDED b", "BOOKMARK "]);
     fixture.service("c", "ClusterIP");
