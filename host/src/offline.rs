@@ -16,6 +16,8 @@ pub(crate) mod token_request;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use self::answer_memory::AnswerMemory;
 pub(crate) use self::object_memory::ObjectRead;
 pub(crate) use self::remembered::RememberedRead;
@@ -31,14 +33,19 @@ pub(crate) struct Offline {
     answers: AnswerMemory,
     /// `None`: nothing stands in for the API server's objects.
     local_status: Option<Arc<LocalStatus>>,
+    /// The places of [`Offline::fetch_whole`].
+    fetches: Arc<Semaphore>,
 }
+
+/// The most objects that are fetched at a time for clients that have read a part of them.
+const FETCHES: usize = 16;
 
 impl Offline {
     /// Responses are in memory, and on the disk of the shared views, if they have one.
     pub(crate) fn new(handlers: Arc<Handlers>, local_status: Option<Arc<LocalStatus>>) -> Arc<Self> {
         let disk = handlers.shared_views().and_then(|views| views.disk());
         let answers = AnswerMemory::new(disk, handlers.ledger.clone());
-        Arc::new(Self { handlers, answers, local_status })
+        Arc::new(Self { handlers, answers, local_status, fetches: Arc::new(Semaphore::new(FETCHES)) })
     }
 
     /// Forgets the responses in memory. Those on disk are set aside with their cluster.

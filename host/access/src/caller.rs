@@ -27,6 +27,7 @@ const MAX_TOKEN: usize = 16 << 10;
 #[derive(Clone)]
 pub struct Caller(Arc<Parts>);
 
+#[derive(Clone)]
 struct Parts {
     identity: Identity,
     /// A hash of all that identifies the user: the credential as the API server takes it, and the impersonated user.
@@ -86,18 +87,31 @@ impl Caller {
         let impersonates = impersonates(headers);
         let is_own = identity == Identity::Client;
         let credential = Credential::of(headers);
-        let token = credential.token().filter(|_| is_own).map(Token::as_bytes);
+        let own = credential.token().filter(|_| is_own).map(Token::as_bytes);
+        // Of two tokens nobody knows which one counts: their client is neither that of one of them nor the one without.
+        let (token, second) = match &credential {
+            Credential::Either { bearer, websocket } if is_own => (Some(bearer.as_bytes()), Some(websocket.as_bytes())),
+            _ => (own, None),
+        };
         let mut hash = Sha256::new();
         hash_user(&mut hash, identity, token, headers);
+        if let Some(second) = second {
+            hash_part(&mut hash, second);
+        }
         Self(Arc::new(Parts {
             identity,
             key: hash_text(hash).into(),
-            expires: token.and_then(expiry),
-            token: token.map(token_hash),
+            expires: [token, second].into_iter().flatten().filter_map(expiry).min(),
+            token: own.map(token_hash),
             impersonates: is_own && impersonates,
             headers: credential_headers(headers, identity),
             account: OnceLock::new(),
         }))
+    }
+
+    /// The same credential, of which the API server has said nothing.
+    pub(crate) fn without_account(&self) -> Self {
+        Self(Arc::new(Parts { account: OnceLock::new(), ..Parts::clone(&self.0) }))
     }
 
     /// Returns the caller that delegated a credential.

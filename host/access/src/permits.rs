@@ -42,6 +42,12 @@ impl Access {
         Ok(Permit::reviewed(reader, request))
     }
 
+    /// Whether a client may not have what it was permitted any more, as far as the API server says so now: what it has said of the
+    /// caller holds for the request that was made then.
+    pub async fn is_revoked(&self, caller: &Caller, component: &str, request: &RequestInfo) -> bool {
+        matches!(self.reviewed(&caller.without_account(), component, request).await, Ok(None))
+    }
+
     /// The permit of a watch of a private store, and the headers with which its client delegates its credential to that store. All
     /// of them are in the name of the store.
     pub async fn own(

@@ -52,6 +52,7 @@ pub struct Front {
     drain: Drain,
     max_connections: usize,
     refused_heads: LogLimit,
+    refused_connections: LogLimit,
 }
 
 impl Front {
@@ -59,7 +60,13 @@ impl Front {
     /// `max_connections`, and one peer at most half of them.
     #[must_use]
     pub fn new(max_connections: usize, drain: Duration, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self { tasks, drain: Drain::new(drain), max_connections, refused_heads: LogLimit::default() })
+        Arc::new(Self {
+            tasks,
+            drain: Drain::new(drain),
+            max_connections,
+            refused_heads: LogLimit::default(),
+            refused_connections: LogLimit::default(),
+        })
     }
 
     /// Starts to serve a bound listener, and returns: plain HTTP, or HTTPS, whose certificate files it then reloads. It stops with
@@ -158,7 +165,9 @@ impl<H: Handler> Port<H> {
             Ok(connection) => serve(self, stream, address, connection),
             Err(NotAdmitted::Full) => return Some(AcceptedClient { stream, address, peer }),
             Err(NotAdmitted::Share) => {
-                tracing::warn!(%address, client = %peer, "connection refused: half of all connections are of this client, and all have requests");
+                if let Some(omitted) = self.front.refused_connections.permit() {
+                    tracing::warn!(%address, client = %peer, omitted, "connection refused: half of all connections are of this client, and all have requests");
+                }
             }
         }
         None
@@ -175,8 +184,10 @@ impl<H: Handler> Port<H> {
     }
 
     fn refuse(&self, client: Option<&AcceptedClient>) {
-        if let Some(AcceptedClient { address, peer, .. }) = client {
-            tracing::warn!(%address, client = %peer, "connection refused: all connections of the port have requests");
+        if let Some(AcceptedClient { address, peer, .. }) = client
+            && let Some(omitted) = self.front.refused_connections.permit()
+        {
+            tracing::warn!(%address, client = %peer, omitted, "connection refused: all connections of the port have requests");
         }
     }
 }

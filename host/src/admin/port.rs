@@ -34,6 +34,7 @@ use crate::client_table::ClientTable;
 use crate::explanation::of_node;
 use crate::proxy::{ExplainRequest, Proxy};
 use weir_front::{Connection, ConnectionPeer, Connections};
+use weir_process::LogLimit;
 use weir_runtime::{Engine, RuntimeMetrics};
 use weir_store::ReflectorStatus;
 use weir_upstream::Tasks;
@@ -106,13 +107,16 @@ impl Admin {
         let (admin, spawner) = (self.clone(), tasks.clone());
         tasks.spawn_until_stop(async move {
             let connections = Connections::new(MAX_CONNECTIONS);
+            let refused = LogLimit::default();
             loop {
                 match listener.accept().await {
                     Ok((stream, address)) => {
                         let peer = ConnectionPeer::of(address, stream.local_addr().ok());
                         match connections.admit(peer) {
                             Some(connection) => admin.connection(stream, address, connection, &spawner),
-                            None => tracing::warn!(%address, client = %peer, "connection to the admin port refused: half of all connections are of this client, or all, and have requests"),
+                            None => if let Some(omitted) = refused.permit() {
+                                tracing::warn!(%address, client = %peer, omitted, "connection to the admin port refused: half of all connections are of this client, or all, and have requests");
+                            }
                         }
                     }
                     Err(error) => {

@@ -18,7 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const LIMIT: usize = 16 << 20;
 
 impl Offline {
-    /// Sends a get that the API server itself answers, and returns its whole answer.
+    /// Sends a get that the API server itself answers, and returns its whole answer. `fits`: whether there is room for so many
+    /// bytes.
     ///
     /// # Errors
     /// Why there is none, as text.
@@ -27,13 +28,21 @@ impl Offline {
         identity: Identity,
         path: PathAndQuery,
         headers: HeaderMap,
+        fits: impl Fn(usize) -> bool,
     ) -> Result<(http::response::Parts, Bytes), String> {
         let head = RequestHead { method: Method::GET, path, headers, answered_by: AnsweredBy::Server };
         let fetch = async {
             let response = self.handlers.upstream.send(identity, Purpose::Short, head, no_request_body()).await;
             let (parts, body) = response.map_err(|error| error_report(&error))?.into_parts();
-            let body = Limited::new(body, LIMIT).collect().await.map_err(|error| error.to_string())?;
-            Ok((parts, body.to_bytes()))
+            let (mut body, mut whole) = (Limited::new(body, LIMIT), Vec::new());
+            while let Some(frame) = body.frame().await {
+                let data = frame.map_err(|error| error.to_string())?.into_data().unwrap_or_default();
+                if !fits(whole.len() + data.len()) {
+                    return Err("its client has no share left for it".to_owned());
+                }
+                whole.extend_from_slice(&data);
+            }
+            Ok((parts, whole.into()))
         };
         timeout(TIMEOUT, fetch).await.map_err(|_| format!("no response within {TIMEOUT:?}"))?
     }

@@ -119,21 +119,27 @@ impl Offline {
     }
 
     /// Fetches the whole of an object that a client has read in part, as kubectl reads tables, with its own credential. The
-    /// client does not wait.
+    /// client does not wait. One that is being fetched or copied is not fetched again, and few are fetched at a time.
     pub(crate) fn fetch_whole(self: &Arc<Self>, caller: &Caller, read: ObjectRead) {
+        let Ok(fetch) = self.fetches.clone().try_acquire_owned() else { return };
+        let Some(place) = self.answers.place(&read.key) else { return };
         let (offline, caller) = (self.clone(), caller.clone());
         self.handlers.tasks.spawn_until_stop(async move {
             let mut headers = caller.headers().clone();
             headers.insert(header::ACCEPT, read.encoding().content_type(Verb::Get));
             let path = read.path.clone();
-            match offline.fetch(caller.identity(), read.path.clone(), headers).await {
+            let fits = |bytes| offline.answers.has_room(&place, bytes);
+            match offline.fetch(caller.identity(), read.path.clone(), headers, fits).await {
                 Ok((parts, body)) if parts.status == StatusCode::OK => {
+                    // The share that it took is what it needs to be remembered.
+                    drop(place);
                     offline.answers.put(&read.key, read.answer(&parts, body));
                     tracing::debug!(%path, "object kept for the time without an API server");
                 }
                 Ok((parts, _)) => tracing::debug!(%path, status = %parts.status, "object not kept"),
                 Err(reason) => tracing::debug!(%path, reason, "object not kept"),
             }
+            drop(fetch);
         });
     }
 }

@@ -24,7 +24,7 @@ use crate::local_status::PEER_REPORTS;
 use crate::modules::{Arrival, PEER_MODULES, WAIT};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, Meter, ResponseBody, full};
-use crate::serve::cached::{CachedRead, fresh, list, ready, watch};
+use crate::serve::cached::{CachedRead, Unserved, fresh, list, ready, watch};
 use crate::serve::caller_request::CallerRequest;
 use crate::serve::read::negotiate;
 use crate::serve::respond::{ApiStatus as _, StatusError};
@@ -150,7 +150,10 @@ impl Pool {
                 Ok(response.map(|body| while_reachable(self.handlers.clone(), followed, body)))
             }
             _ => {
-                fresh::is_not_older(read.start, &mut view).await?;
+                fresh::is_not_older(read.start, &mut view).await.map_err(|reason| match reason {
+                    Unserved::Refused(error) => error.into(),
+                    Unserved::AskUpstream => PeerError::Unavailable("its view of the resource was closed"),
+                })?;
                 let present = view.snapshot();
                 Ok(list::list(&self.handlers, &read, view.view(), &present)?)
             }

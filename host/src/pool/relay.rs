@@ -161,8 +161,9 @@ impl Pool {
                 Response::new(empty())
             }
             Err(error) => {
-                let uri = request.uri();
-                tracing::warn!(%address, %uri, code = error.code().as_u16(), %error, "CONNECT refused");
+                let client = address.ip().to_canonical().to_string();
+                let code = Some(error.code().as_u16());
+                self.handlers.failures.warn("CONNECT refused", (request.uri(), &client), code, &error);
                 meter.attach(error.response(Encoding::for_errors(request.headers())))
             }
         }

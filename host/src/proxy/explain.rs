@@ -18,11 +18,13 @@ use weir_upstream::{DecodedBody, Purpose, RequestHead, UpstreamError, error_repo
 use super::Proxy;
 use crate::explanation::Subject;
 use crate::serve::get::LIMIT;
+use crate::serve::memory_budget::ObjectLease;
 use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_access::AccessError;
 use weir_access::Caller;
 use weir_front::{Connection, Peer};
 use weir_view::ViewOutcome;
+use weir_wire::headers::take_hop_by_hop;
 use weir_wire::list::{ListDecoder, ListPiece};
 use weir_wire::object::EncodedObject;
 use weir_wire::{CodecError, ObjectType};
@@ -60,6 +62,8 @@ struct Source {
     read_from: &'static str,
     /// What clients of the component have been sent of it; `None` if that is not known.
     sent: Option<&'static str>,
+    /// The memory of the document, if Weir has read it for this.
+    _lease: Option<ObjectLease>,
 }
 
 impl From<StatusError> for ExplainError {
@@ -116,6 +120,8 @@ impl Proxy {
         let mut head =
             Request::get(uri.clone()).body(()).map_err(|error| ExplainError::bad_request(error.to_string()))?;
         *head.headers_mut() = headers;
+        // As for each request: what an upgrade would carry beside the credential counts for nothing here.
+        take_hop_by_hop(head.headers_mut()).map_err(|error| ExplainError::bad_request(error.to_string()))?;
         let peer = Peer::plain(client, local, connection);
         let caller = self.handlers.access.identify(&mut head, &parsed, &peer).await?;
         let chain = self.handlers.chains.chain(&component, &object, self.handlers.start_wait).await?;
@@ -172,10 +178,11 @@ impl Proxy {
                     document: snapshot.format.document(found.source.bytes.clone()),
                     read_from: "watch cache",
                     sent: is_own.then_some(sent),
+                    _lease: None,
                 });
             }
         }
-        let document = match self.read_upstream(caller, object).await {
+        let (document, lease) = match self.read_upstream(caller, object).await {
             // A client that may list objects of the resource, as its client components do, may read each.
             Err(refused) if refused.code == StatusCode::FORBIDDEN => {
                 let found = match &listed {
@@ -186,20 +193,24 @@ impl Proxy {
             }
             read => read?,
         };
-        Ok(Source { document, read_from: "API server", sent: None })
+        Ok(Source { document, read_from: "API server", sent: None, _lease: Some(lease) })
     }
 
-    async fn read_upstream(&self, caller: &Caller, object: &ResourceRequest) -> Result<Document, ExplainError> {
+    async fn read_upstream(
+        &self,
+        caller: &Caller,
+        object: &ResourceRequest,
+    ) -> Result<(Document, ObjectLease), ExplainError> {
         let name = object.name.as_deref().unwrap_or_default();
         let invalid = |reason: String| ExplainError::from(StatusError::InvalidResponse(reason));
         let path = object.object_path(object.namespace.as_deref(), name);
         let path = path.ok_or_else(|| ExplainError::bad_request("the name is no part of a path"))?;
-        let bytes = self.get_upstream(caller, object, path).await?;
+        let (bytes, lease) = self.get_upstream(caller, object, path).await?;
         let decoded = EncodedObject::decode(Encoding::Json, Transform::None, bytes);
         let decoded = decoded.map_err(|error| invalid(error_report(&error)))?;
         let decoded = decoded.ok_or_else(|| invalid("it is not an object".to_owned()))?;
         let typed = decoded.typed(&ObjectType::of(object)).map_err(|error| invalid(error_report(&error)))?;
-        Ok(typed.document().clone())
+        Ok((typed.document().clone(), lease))
     }
 
     /// Reads the object by a list that selects it; `None` if the caller may not list either.
@@ -208,8 +219,8 @@ impl Proxy {
         caller: &Caller,
         object: &ResourceRequest,
         list: &RequestInfo,
-    ) -> Result<Option<Document>, ExplainError> {
-        let bytes = match self.get_upstream(caller, object, list.forward.clone()).await {
+    ) -> Result<Option<(Document, ObjectLease)>, ExplainError> {
+        let (bytes, lease) = match self.get_upstream(caller, object, list.forward.clone()).await {
             Err(error) if error.code == StatusCode::FORBIDDEN => return Ok(None),
             read => read?,
         };
@@ -221,7 +232,7 @@ impl Proxy {
             if let ListPiece::Items(items) = piece
                 && let Some(found) = items.documents().map_err(invalid)?.pop()
             {
-                return Ok(Some(found));
+                return Ok(Some((found, lease)));
             }
         }
         let name = object.name.clone().unwrap_or_default();
@@ -233,7 +244,7 @@ impl Proxy {
         caller: &Caller,
         object: &ResourceRequest,
         path: PathAndQuery,
-    ) -> Result<Bytes, ExplainError> {
+    ) -> Result<(Bytes, ObjectLease), ExplainError> {
         let mut sent = caller.headers().clone();
         sent.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let answered_by = self.handlers.access.resource_answered_by(object);
@@ -247,11 +258,12 @@ impl Proxy {
             .map_err(outage)?;
         let (parts, body) = response.into_parts();
         let body = DecodedBody::new(&parts.headers, body).map_err(StatusError::InvalidResponse)?;
-        let bytes = body.collect(LIMIT).await.map_err(StatusError::from)?;
+        let owner = self.handlers.access.owner(caller);
+        let (bytes, lease) = self.handlers.memory_budget.collect(&owner, body, LIMIT).await?;
         if !parts.status.is_success() {
             return Err(ExplainError { code: parts.status, message: message(&bytes, parts.status) });
         }
-        Ok(bytes)
+        Ok((bytes, lease))
     }
 }
 

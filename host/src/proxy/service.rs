@@ -230,9 +230,9 @@ impl Proxy {
         let started = asked.started;
         match route {
             Route::Forward => {
-                let read = self.read_to_filter(&asked);
+                let mut read = self.read_to_filter(&asked);
                 // A client that continues may hold what filters have made that are no longer there.
-                if let Some(read) = read.as_ref().filter(|_| asked.is_watch())
+                if let Some(read) = read.as_mut().filter(|_| asked.is_watch())
                     && self.continues_filtered(read).await
                 {
                     let continued = cached::private::continued(&self.handlers, read).await;
@@ -282,12 +282,17 @@ impl Proxy {
     }
 
     /// Whether a watch that no filter matches continues from what filters may have made.
-    async fn continues_filtered(&self, read: &ReadRequest) -> bool {
+    async fn continues_filtered(&self, read: &mut ReadRequest) -> bool {
+        if read.is_table() || !watch::continues(&read.asked.parsed.query) {
+            return false;
+        }
+        // It knows which filters a former process had. Without one, views show nothing, and no filter of the next one matches.
+        if self.handlers.chains.first_set(self.handlers.start_wait).await.is_none() {
+            return false;
+        }
+        read.take_filters(&self.handlers);
         let resource = &read.resource.resource;
-        if read.is_table()
-            || !watch::continues(&read.asked.parsed.query)
-            || !self.handlers.chains.has_filtered(&read.asked.component, resource)
-        {
+        if !self.handlers.chains.has_filtered(&read.asked.component, resource) {
             return false;
         }
         read.find_stamp(&self.handlers).await;

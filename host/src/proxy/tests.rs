@@ -298,6 +298,34 @@ async fn reads_wait_for_the_first_set_and_other_requests_do_not() {
     assert_eq!(fixture.json("/api/v1/pods").await.0, StatusCode::SERVICE_UNAVAILABLE);
 }
 
+/// Its client may hold what the filters of a former process have made, which the first set says.
+#[tokio::test]
+async fn a_watch_that_continues_waits_for_the_first_set_and_is_forwarded_without_one() {
+    let fixture = fixture_with(|setup| {
+        setup.serving = Serving::Pending(Some([].into()));
+        setup.proxy.start_wait = Duration::from_millis(50);
+    });
+    let fixture = fixture.await;
+    fixture.service("a", "ClusterIP");
+    let from = |fixture: &ProxyFixture| {
+        format!("/api/v1/services?watch=1&resourceVersion={}", fixture.server.store().revision())
+    };
+    let mut events = fixture.watch(&from(&fixture)).await;
+    fixture.service("b", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED b");
+    let fixture = fixture_with(|setup| setup.serving = Serving::Pending(Some([].into()))).await;
+    let from = from(&fixture);
+    let watch = tokio::spawn(fixture.client.request(request(&fixture.url, &from)));
+    tokio::task::yield_now().await;
+    fixture.no_filters();
+    let response = tokio::time::timeout(Duration::from_secs(5), watch).await.expect("without the whole wait");
+    assert_eq!(response.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+fn request(url: &str, path: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("{url}{path}")).header("user-agent", "kube-proxy/v1.34.0").body(Empty::new()).unwrap()
+}
+
 #[tokio::test]
 async fn filtered_watches_end_cleanly_when_the_daemon_stops() {
     let fixture = fixture().await;

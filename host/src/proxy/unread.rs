@@ -2,7 +2,8 @@
 //!
 //! An answer that its client does not take on holds what was handed to the connection, and up to the flow-control window of its
 //! upstream stream. Such answers are given up after [`PATIENCE`], and earlier if all of them together exceed what
-//! their part of `--memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. Giving up drops
+//! their part of `--memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. While an answer
+//! waits for memory, half of what is held so is given up at each check. Giving up drops
 //! the upstream response at once. The client gets an error when it reads on; if it does not, its connection is closed.
 //!
 //! If all windows together would exceed the memory, the bodies are asked for what they have: a watch without events holds no
@@ -108,15 +109,16 @@ impl UnreadAnswers {
         })
     }
 
-    /// Gives up what is not read, until it is cancelled. `free`: how many bytes all of it may hold. Cancel-safe.
-    pub(super) async fn give_up(&self, free: impl Fn() -> usize) {
+    /// Gives up what is not read, until it is cancelled. `free`: how many bytes all of it may hold, and whether an answer waits for
+    /// some of them. Cancel-safe.
+    pub(super) async fn give_up(&self, free: impl Fn() -> (usize, bool)) {
         loop {
             sleep(SHORT_PATIENCE).await;
             self.check(free());
         }
     }
 
-    fn check(&self, free: usize) {
+    fn check(&self, (free, is_wanted): (usize, bool)) {
         let mut unread = Vec::new();
         for (waited, answer) in self.unread() {
             match answer.given_up() {
@@ -126,13 +128,15 @@ impl UnreadAnswers {
                 None => unread.push(UnreadAnswer { waited, held: HELD, answer }),
             }
         }
-        if unread.len() * HELD <= free {
+        if unread.len() * HELD <= free && !is_wanted {
             return;
         }
         for unread in &mut unread {
             unread.held = unread.answer.held();
         }
-        give_up_beyond(unread, free);
+        // What an answer waits for may be of a part of the memory.
+        let held: usize = unread.iter().map(|unread| unread.held).sum();
+        give_up_beyond(unread, if is_wanted { free.min(held / 2) } else { free });
     }
 
     /// The answers that clients have not taken on for a moment.

@@ -25,7 +25,8 @@ use weir_kube::{
 };
 use weir_upstream::Delegation;
 
-use self::start::{Start, is_consistent};
+pub(crate) use self::start::Start;
+use self::start::is_consistent;
 use super::gzip::compressed;
 use super::read::negotiate;
 use crate::serve::Handlers;

@@ -78,17 +78,20 @@ impl FailureLog {
         code: Option<u16>,
         error: &dyn Display,
     ) {
-        let mut text = error.to_string();
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
-        let reason = Reason { component: component.to_owned(), code, what, error: text };
-        let Some((repeated, omitted)) = self.note(reason, path) else { return };
+        let [error, path] = [error, path].map(|text| {
+            let mut text = text.to_string();
+            text.truncate(text.floor_char_boundary(MAX_TEXT));
+            text
+        });
+        let reason = Reason { component: component.to_owned(), code, what, error: error.clone() };
+        let Some((repeated, omitted)) = self.note(reason, &path) else { return };
         // Without a number there were no others.
         let [repeated, omitted] = [repeated, omitted].map(|count| (count > 0).then_some(count));
         tracing::warn!(%path, component, code, %error, repeated, omitted, "{what}");
     }
 
     /// Counts a failure. If it is to be logged, returns how many were not logged before it: of its reason, and for lack of room.
-    fn note(&self, reason: Reason, path: &dyn Display) -> Option<(u64, u64)> {
+    fn note(&self, reason: Reason, path: &str) -> Option<(u64, u64)> {
         let now = Instant::now();
         let mut reasons = self.reasons();
         if let Some(found) = reasons.get_mut(&reason) {
@@ -110,8 +113,7 @@ impl FailureLog {
             let newest = reasons.iter().max_by_key(|(_, found)| found.first).map(|(reason, _)| reason.clone());
             newest.map(|newest| reasons.remove(&newest));
         }
-        let (first, mut path) = (clock::now(), path.to_string());
-        path.truncate(path.floor_char_boundary(MAX_TEXT));
+        let (first, path) = (clock::now(), path.to_owned());
         let omitted = self.lines.permit();
         let (logged, unlogged) = (omitted.map(|_| now), u64::from(omitted.is_none()));
         reasons.insert(reason, Failures { first, path, count: 1, last: now, logged, unlogged });

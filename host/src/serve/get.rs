@@ -1,6 +1,6 @@
 //! A get that filters match: Weir reads the object, filters it and returns it, or returns 404 if filters hide it.
 //!
-//! Memory: the object, at most [`LIMIT`] bytes, and its edited copy.
+//! Memory: the object, at most [`LIMIT`] bytes, and its edited copy, of the budget for responses.
 
 use bytes::Bytes;
 use http::{Method, Response, header};
@@ -8,7 +8,7 @@ use http_body::Body as _;
 
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::serve::Handlers;
-use crate::serve::body::{ResponseBody, empty, full};
+use crate::serve::body::{ResponseBody, empty};
 use crate::serve::respond::StatusError;
 use crate::serve::route::Filtering;
 use weir_kube::{Encoding, MediaType, ResourceRequest, Transform};
@@ -32,25 +32,27 @@ pub(crate) async fn get(
     keep: Option<Keep<'_>>,
 ) -> Result<Response<ResponseBody>, StatusError> {
     let invalid = |error: weir_document::Error| StatusError::InvalidResponse(error_report(&error));
-    let (mut parts, object) = loop {
+    let owner = handlers.access.owner(&read.asked.caller);
+    let (mut parts, object, lease) = loop {
         let ObjectsResponse { parts, body, encoding } = match read.send(handlers, read.upstream_path()).await? {
             ReadResponse::Objects(objects) => objects,
             ReadResponse::Other(response) => return Ok(response),
         };
-        let bytes = body.collect(LIMIT).await?;
+        let (bytes, lease) = handlers.memory_budget.collect(&owner, *body, LIMIT).await?;
         match EncodedObject::decode(encoding, read.media_type.transform, bytes.clone()).map_err(invalid)? {
             Some(object) if object.is_complete() => {
                 if let Some(keep) = keep {
                     keep(&read, encoding, &parts, bytes);
                 }
-                break (parts, object);
+                break (parts, object, lease);
             }
             _ => read = read.with_media_type(MediaType::JSON),
         }
     };
     let object = object.typed(&read.object_type).map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
     read.take_filters(handlers);
-    let body = full(filtered(&read.filtering, &object, read.media_type.transform, &read.resource).await?);
+    let bytes = filtered(&read.filtering, &object, read.media_type.transform, &read.resource).await?;
+    let body = lease.body(bytes);
     if read.filtering.is_degraded() {
         let version = object.document().resource_version().ok().flatten().and_then(|version| version.parse().ok());
         handlers.end_stream(&read, version.unwrap_or_default());

@@ -1,24 +1,46 @@
-//! Bounds the memory of all responses that Weir buffers as a whole: protobuf lists, which start with their length, and
-//! Tables, whose form depends on their content.
+//! Bounds the memory of all responses that Weir buffers as a whole: protobuf lists, which start with their length,
+//! Tables, whose form depends on their content, and objects that are filtered.
 //!
-//! A response waits for its lease before it buffers anything, so that two responses never wait for each other. A lease
-//! grows only by memory that is free at once. If none is free, Weir requests the response again in a form that it streams.
+//! A list waits for its lease before it buffers anything, so that two lists never wait for each other. Its lease
+//! grows only by memory that is free at once. If none is free, Weir requests the list again in a form that it streams.
+//!
+//! An object has no other form. It waits for what it needs at most ten seconds, and what its client does not read is given up
+//! meanwhile. One may take the whole budget; those of clients other than node components get half of it together.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use weir_process::ledger::Owner;
+use weir_upstream::{DecodedBody, ResponseBodyError};
+
+use super::body::{AbortError, ResponseBody, full};
+use super::respond::StatusError;
 
 /// The unit of the semaphore, which counts in 32 bits.
 const UNIT: usize = 1 << 10;
 /// How long a response waits for a lease.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// An object, and what the filters make of it.
+const COPIES: usize = 2;
+/// What of an object is handed to its connection at a time.
+const CHUNK: usize = 64 << 10;
 
 /// The memory for all buffered responses together.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     free: Arc<Semaphore>,
+    /// The part of clients other than node components.
+    of_others: Arc<Semaphore>,
     units: u32,
+    /// How many objects wait.
+    waiting: Arc<AtomicUsize>,
 }
 
 /// The memory of one response; it returns to the budget on drop.
@@ -26,6 +48,30 @@ pub(crate) struct MemoryBudget {
 pub(crate) struct MemoryLease {
     free: Arc<Semaphore>,
     held: OwnedSemaphorePermit,
+}
+
+/// The memory of an object; it returns to the budget on drop.
+#[derive(Debug)]
+pub(crate) struct ObjectLease {
+    /// Of the part of others, then of all, each with the most that it takes.
+    parts: Vec<(u32, MemoryLease)>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// One object that waits.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The budget has no room for this response.
@@ -37,13 +83,20 @@ impl MemoryBudget {
     #[must_use]
     pub(crate) fn new(bytes: usize) -> Self {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
-        Self { free: Arc::new(Semaphore::new(units as usize)), units }
+        let [free, of_others] = [units, units / 2].map(|units| Arc::new(Semaphore::new(units as usize)));
+        Self { free, of_others, units, waiting: Arc::default() }
     }
 
     /// The bytes that are not leased.
     #[must_use]
     pub(crate) fn free(&self) -> usize {
         self.free.available_permits() * UNIT
+    }
+
+    /// Whether an object waits for memory.
+    #[must_use]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The size of the budget in bytes.
@@ -72,6 +125,100 @@ impl MemoryBudget {
         let waited = tokio::time::timeout(TIMEOUT, self.free.clone().acquire_many_owned(units)).await;
         let held = waited.ok().and_then(Result::ok).ok_or(OverBudget)?;
         Ok(MemoryLease { free: self.free.clone(), held })
+    }
+
+    /// Reads a whole object for a client, with the memory for it and for what the filters make of it. Cancelling loses the bytes
+    /// read so far.
+    ///
+    /// # Errors
+    /// It breaks off, it is larger than `limit`, or no memory becomes free in time.
+    pub(crate) async fn collect(
+        &self,
+        owner: &Owner,
+        mut body: DecodedBody,
+        limit: usize,
+    ) -> Result<(Bytes, ObjectLease), StatusError> {
+        let mut lease = self.object_lease(owner);
+        lease.grow_to(COPIES * body.estimated_size().min(limit)).await?;
+        let mut whole = Vec::new();
+        while let Some(chunk) = body.next_with_timeout().await? {
+            let length = whole.len() + chunk.len();
+            if length > limit {
+                return Err(ResponseBodyError::Invalid(format!("the object exceeds {limit} bytes")).into());
+            }
+            lease.grow_to(COPIES * length).await?;
+            whole.extend_from_slice(&chunk);
+        }
+        lease.shrink_to(COPIES * whole.len());
+        Ok((whole.into(), lease))
+    }
+
+    fn object_lease(&self, owner: &Owner) -> ObjectLease {
+        let of_others = (!owner.is_reserved()).then_some((self.units / 2, &self.of_others));
+        let parts = of_others.into_iter().chain([(self.units, &self.free)]);
+        let parts = parts.filter_map(|(most, of)| {
+            let held = of.clone().try_acquire_many_owned(0).ok()?;
+            Some((most, MemoryLease { free: of.clone(), held }))
+        });
+        ObjectLease { parts: parts.collect(), waiting: self.waiting.clone() }
+    }
+}
+
+impl ObjectLease {
+    async fn grow_to(&mut self, bytes: usize) -> Result<(), StatusError> {
+        for (most, lease) in &mut self.parts {
+            let more = units(bytes).min(*most) as usize;
+            let more = u32::try_from(more.saturating_sub(lease.held.num_permits())).unwrap_or(*most);
+            if more > 0 {
+                let _waits = Waits::begin(&self.waiting);
+                let waited = tokio::time::timeout(TIMEOUT, lease.free.clone().acquire_many_owned(more)).await;
+                lease.held.merge(waited.ok().and_then(Result::ok).ok_or(StatusError::OverBudget)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The body of a response that is complete. A client that does not read it holds little more than what is left of it.
+    pub(crate) fn body(mut self, bytes: Bytes) -> ResponseBody {
+        self.shrink_to(bytes.len());
+        if bytes.len() <= CHUNK {
+            return full(bytes);
+        }
+        ObjectBody { rest: bytes, _lease: self }.boxed_unsync()
+    }
+
+    /// Gives back what is more than these bytes.
+    fn shrink_to(&mut self, bytes: usize) {
+        for (_, lease) in &mut self.parts {
+            let less = lease.held.num_permits().saturating_sub(units(bytes) as usize);
+            drop(lease.held.split(less));
+        }
+    }
+}
+
+/// An object on its way to its client.
+struct ObjectBody {
+    rest: Bytes,
+    _lease: ObjectLease,
+}
+
+impl Body for ObjectBody {
+    type Data = Bytes;
+    type Error = AbortError;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AbortError>>> {
+        let rest = &mut self.get_mut().rest;
+        let chunk = rest.split_to(rest.len().min(CHUNK));
+        // A slice would keep all of it alive in the buffers of the connection.
+        Poll::Ready((!chunk.is_empty()).then(|| Ok(Frame::data(Bytes::copy_from_slice(&chunk)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
     }
 }
 
@@ -124,6 +271,34 @@ mod tests {
         assert!(budget.spare(2 << 10).is_none());
         drop(kept);
         assert!(budget.spare(5 << 10).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_wait_for_memory_and_others_than_node_components_get_half_of_it() {
+        let budget = MemoryBudget::new(8 << 10);
+        let client = Owner::Client("a".into());
+        let [mut one, mut two, mut of_node] = [&client, &client, &Owner::Node].map(|owner| budget.object_lease(owner));
+        one.grow_to(3 << 10).await.unwrap();
+        assert!(
+            matches!(two.grow_to(2 << 10).await, Err(StatusError::OverBudget)),
+            "half of the budget is for the node"
+        );
+        of_node.grow_to(5 << 10).await.unwrap();
+        assert_eq!(budget.free(), 0);
+        {
+            let waits = two.grow_to(2 << 10);
+            tokio::pin!(waits);
+            assert!(futures_util::poll!(waits.as_mut()).is_pending());
+            one.shrink_to(1 << 10);
+            waits.await.unwrap();
+        }
+        drop((one, two));
+        of_node.grow_to(100 << 10).await.unwrap();
+        assert_eq!(budget.free(), 0, "one object may take all of it");
+        drop(of_node);
+        let mut whole = budget.object_lease(&client);
+        whole.grow_to(100 << 10).await.unwrap();
+        assert_eq!(budget.free(), 0, "also of a client, if it is alone");
     }
 
     #[tokio::test]

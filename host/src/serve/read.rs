@@ -128,7 +128,8 @@ impl ReadRequest {
         let ReadResponse::Objects(ObjectsResponse { body, .. }) = self.first(handlers).await?.ok()? else {
             return None;
         };
-        let bytes = body.collect(get::LIMIT).await.ok()?;
+        let owner = handlers.access.owner(&self.asked.caller);
+        let (bytes, _lease) = handlers.memory_budget.collect(&owner, *body, get::LIMIT).await.ok()?;
         Document::json(bytes).resource_version().ok()??.parse().ok()
     }
 

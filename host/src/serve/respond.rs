@@ -46,6 +46,9 @@ pub(crate) enum StatusError {
     /// 429 with Retry-After: there is no room for a watch that filters match, which is never sent without them.
     #[error("there is no room for another watch with filters: {0}")]
     NoRoom(String),
+    /// 429 with Retry-After: an object that filters match is read as a whole, and no memory has become free for it.
+    #[error("the memory for responses is used up (a quarter of --memory)")]
+    OverBudget,
     /// 403: a write would store the edits of a filter in the cluster.
     #[error(
         "{resource} {name:?} is forbidden: filter {filter:?} {} this client, and a replacement would write that to the cluster; use server-side apply or a strategic merge patch",
@@ -169,7 +172,7 @@ impl ApiStatus for StatusError {
         match self {
             Self::Options(error) if error.kind == OptionsErrorKind::Contradiction => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Options(_) | Self::Malformed(_) | Self::RequestBody(_) => StatusCode::BAD_REQUEST,
-            Self::OverShare(_) | Self::NoRoom(_) | Self::Stopping => StatusCode::TOO_MANY_REQUESTS,
+            Self::OverShare(_) | Self::NoRoom(_) | Self::OverBudget | Self::Stopping => StatusCode::TOO_MANY_REQUESTS,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
             Self::WriteBack { .. } => StatusCode::FORBIDDEN,
@@ -196,7 +199,12 @@ impl ApiStatus for StatusError {
     fn retry_after(&self) -> Option<u16> {
         let passes = matches!(
             self,
-            Self::Starting | Self::Stopping | Self::OverShare(_) | Self::NoRoom(_) | Self::TooLargeVersion { .. }
+            Self::Starting
+                | Self::Stopping
+                | Self::OverShare(_)
+                | Self::NoRoom(_)
+                | Self::OverBudget
+                | Self::TooLargeVersion { .. }
         );
         passes.then_some(1)
     }

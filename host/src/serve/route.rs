@@ -173,10 +173,9 @@ impl Chains {
         }
     }
 
-    /// Whether a client of this component may hold what filters have made of a resource.
+    /// Whether a client of this component may hold what filters have made of a resource; false before the first set.
     pub(crate) fn has_filtered(&self, component: &str, resource: &GroupResource) -> bool {
-        // Before the first set, the rules of a former process are not read yet.
-        self.serving.borrow().live().is_none_or(|set| set.has_filtered(component, resource))
+        self.serving.borrow().live().is_some_and(|set| set.has_filtered(component, resource))
     }
 
     /// Whether the active filter set matches reads of a resource by a component; false before the first set.

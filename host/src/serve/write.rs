@@ -105,23 +105,34 @@ impl WriteRequest {
             parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let encoding = Encoding::from_content_type(content_type);
         let plain = DecodedBody::new(&parts.headers, body);
-        let filtered = match (encoding, plain) {
-            (Some(encoding), Ok(plain)) => self.filter(encoding, media_type, plain).await,
-            (None, _) => Err(Unfilterable(format!("its content type is {content_type:?}"))),
-            (_, Err(reason)) => Err(Unfilterable(reason)),
-        };
-        let (encoding, bytes, failure) = match filtered {
-            Ok((bytes, failure)) => {
-                (encoding.unwrap_or(Encoding::Json), bytes, failure.map(|failure| failure.to_string()))
+        let whole = match plain {
+            Ok(plain) => {
+                let owner = handlers.access.owner(&self.asked.caller);
+                let whole = handlers.memory_budget.collect(&owner, plain, LIMIT).await;
+                whole.map_err(|error| Unfilterable(error.to_string()))
             }
-            Err(Unfilterable(reason)) => (Encoding::Json, Bytes::from_static(SUCCESS), Some(reason)),
+            Err(reason) => Err(Unfilterable(reason)),
+        };
+        let filtered = match (encoding, whole) {
+            (Some(encoding), Ok((whole, lease))) => {
+                let filtered = self.filter(encoding, media_type, whole).await;
+                filtered.map(|(bytes, failure)| (encoding, bytes, failure, lease))
+            }
+            (None, _) => Err(Unfilterable(format!("its content type is {content_type:?}"))),
+            (_, Err(reason)) => Err(reason),
+        };
+        let (encoding, body, failure) = match filtered {
+            Ok((encoding, bytes, failure, lease)) => {
+                (encoding, lease.body(bytes), failure.map(|failure| failure.to_string()))
+            }
+            Err(Unfilterable(reason)) => (Encoding::Json, full(Bytes::from_static(SUCCESS)), Some(reason)),
         };
         headers::filtered_response(&mut parts.headers, encoding.content_type(Verb::Get));
         if let Some(reason) = failure {
             tracing::warn!(path = %self.asked.parsed.forward, component = self.asked.component, reason, "write succeeded, but its response cannot be filtered completely");
             add_warning(&mut parts.headers, &reason);
         }
-        Ok(Response::from_parts(parts, full(bytes)))
+        Ok(Response::from_parts(parts, body))
     }
 
     /// Whether the write replaces whole fields of the object by values that the client has read.
@@ -170,7 +181,8 @@ impl WriteRequest {
             ReadResponse::Other(response) => return Ok(Some(response)),
         };
         let invalid = |reason: String| StatusError::InvalidResponse(reason);
-        let bytes = body.collect(LIMIT).await.map_err(|error| invalid(error.to_string()))?;
+        let owner = handlers.access.owner(&self.asked.caller);
+        let (bytes, _lease) = handlers.memory_budget.collect(&owner, *body, LIMIT).await?;
         let object =
             EncodedObject::decode(encoding, Transform::None, bytes).map_err(|error| invalid(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
@@ -204,9 +216,8 @@ impl WriteRequest {
         &self,
         encoding: Encoding,
         media_type: MediaType,
-        plain: DecodedBody,
+        bytes: Bytes,
     ) -> Result<(Bytes, Option<Failure>), Unfilterable> {
-        let bytes = plain.collect(LIMIT).await.map_err(|error| Unfilterable(error.to_string()))?;
         let unfilterable = |error: weir_document::Error| Unfilterable(error.to_string());
         if self.resource.verb == Verb::DeleteCollection
             && encoding == Encoding::Json

@@ -37,6 +37,31 @@ fn each_user_has_a_key_of_its_own() {
     }
 }
 
+/// Which of them counts only the API server knows.
+#[test]
+fn two_tokens_are_neither_that_of_one_of_them_nor_none() {
+    let upgrade = [("connection", "upgrade"), ("upgrade", "websocket")];
+    let protocol = |token: &str| format!("v4, base64url.bearer.authorization.k8s.io.{}", URL_SAFE_NO_PAD.encode(token));
+    let expiring = |at: u64| format!("e30.{}.x", URL_SAFE_NO_PAD.encode(format!(r#"{{"exp":{at}}}"#)));
+    let of = |bearer: Option<&str>, second: Option<&str>| {
+        let (bearer, second) = (bearer.map(|token| format!("Bearer {token}")), second.map(protocol));
+        let bearer = bearer.iter().map(|value| ("authorization", value.as_str()));
+        let second = second.iter().map(|value| ("sec-websocket-protocol", value.as_str()));
+        caller(Identity::Client, &upgrade.into_iter().chain(bearer).chain(second).collect::<Vec<_>>())
+    };
+    let (early, late) = (expiring(1_700_000_000), expiring(1_800_000_000));
+    let both = of(Some(&late), Some(&early));
+    let others = [
+        of(None, None),
+        of(Some(&late), None),
+        of(None, Some(&early)),
+        of(Some(&early), Some(&late)),
+        of(Some(&late), Some("x")),
+    ];
+    assert!(others.iter().all(|other| other.key() != both.key()));
+    assert_eq!((both.has_token(), both.expires()), (false, others[2].expires()));
+}
+
 #[test]
 fn a_claim_names_nobody_and_only_shortens() {
     let token = |claims: &str| format!("Bearer e30.{}.x", URL_SAFE_NO_PAD.encode(claims));

@@ -10,7 +10,6 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 
-use super::table::AnswerTable;
 use super::{Answer, AnswerKey, AnswerMemory, MAX_RESPONSE};
 use crate::serve::body::{AbortError, ResponseBody};
 use weir_process::ledger::{Charge, Use};
@@ -27,11 +26,27 @@ impl AnswerMemory {
         if response.status() != StatusCode::OK {
             return response;
         }
-        let Some(place) = CopyPlace::take(self, &key) else { return response };
+        let Some(place) = self.place(&key) else { return response };
         let (parts, inner) = response.into_parts();
         let head = Answer::of(&parts, Bytes::new(), key.expires);
         let copy = Some(Copy { key, head, body: BytesMut::new(), prepare, place });
         Response::from_parts(parts, Recorder { inner, memory: self.clone(), copy }.boxed_unsync())
+    }
+
+    /// A place for a response on its way. `None`: the same one is on its way, or the owner has no share left.
+    pub(crate) fn place(&self, key: &AnswerKey) -> Option<CopyPlace> {
+        let charge = self.ledger.charge(&key.owner, Use::Answers, 0).ok()?;
+        let (name, copies) = (key.full_name(), self.copies.clone());
+        let is_first = copies.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        // Dropping a place gives the name back: one is made only of a name that was taken.
+        is_first.then(|| CopyPlace { name, copies, charge })
+    }
+
+    /// Whether a response of so many bytes has room: what its owner has not read for a while gives way.
+    pub(crate) fn has_room(&self, place: &CopyPlace, bytes: usize) -> bool {
+        let CopyPlace { name, charge, .. } = place;
+        let take = || charge.grow_to(bytes as u64);
+        bytes <= MAX_RESPONSE && self.recent().with_room(charge.owner(), name, bytes as u64, take).is_some()
     }
 }
 
@@ -52,26 +67,10 @@ struct Copy {
 }
 
 /// The only copy of a name, and what it takes of its owner's share.
-struct CopyPlace {
+pub(crate) struct CopyPlace {
     name: String,
     copies: Arc<Mutex<HashSet<String>>>,
     charge: Charge,
-}
-
-impl CopyPlace {
-    /// `None`: the same response is being copied, or the owner has no share left.
-    fn take(memory: &AnswerMemory, key: &AnswerKey) -> Option<Self> {
-        let charge = memory.ledger.charge(&key.owner, Use::Answers, 0).ok()?;
-        let (name, copies) = (key.full_name(), memory.copies.clone());
-        let is_first = copies.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
-        // Dropping a place gives the name back: one is made only of a name that was taken.
-        is_first.then(|| Self { name, copies, charge })
-    }
-
-    /// Takes so many bytes in all: what the owner has not read for a while gives way. Returns false if they never fit.
-    fn grow_to(&self, bytes: u64, table: &mut AnswerTable) -> bool {
-        table.with_room(self.charge.owner(), &self.name, bytes, || self.charge.grow_to(bytes)).is_some()
-    }
 }
 
 impl Drop for CopyPlace {
@@ -102,7 +101,7 @@ impl Body for Recorder {
                 let Self { memory, copy, .. } = &mut *self;
                 if let (Some(data), Some(copy)) = (frame.data_ref(), copy) {
                     let length = copy.body.len() + data.len();
-                    match length <= MAX_RESPONSE && copy.place.grow_to(length as u64, &mut memory.recent()) {
+                    match memory.has_room(&copy.place, length) {
                         true => copy.body.extend_from_slice(data),
                         false => self.copy = None,
                     }

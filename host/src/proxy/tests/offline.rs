@@ -239,3 +239,29 @@ async fn a_permission_counts_only_while_the_api_server_cannot_be_reached() {
     // The list of the namespace was not reviewed; that of all namespaces, which includes it, was.
     assert_eq!(fixture.send(other, &[MINE]).await.status(), StatusCode::FORBIDDEN);
 }
+
+/// kubectl reads an object as a Table, and a loop of it must not fetch the whole object as often.
+#[tokio::test]
+async fn the_whole_of_an_object_that_is_read_in_part_is_fetched_once_at_a_time() {
+    let fixture = start(None, None).await;
+    fixture.accounts();
+    let path = "/api/v1/namespaces/default/configmaps/settings";
+    let metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let arrived = Arc::new(tokio::sync::Semaphore::new(0));
+    let (hang, is_whole) = (arrived.clone(), |accept: &str| accept == "application/json");
+    fixture.server.on_request(move |request| match request.path == path && is_whole(request.header("accept")) {
+        true => {
+            hang.add_permits(1);
+            weir_apiserver::Action::Hang
+        }
+        false => weir_apiserver::Action::Serve,
+    });
+    let headers = [("accept", metadata), ("authorization", "Bearer a"), ("user-agent", "kubelet/v1")];
+    for _ in 0..5 {
+        assert_eq!(fixture.send(path, &headers).await.status(), StatusCode::OK);
+    }
+    let _first = tokio::time::timeout(Duration::from_secs(10), arrived.acquire()).await.unwrap().unwrap();
+    let whole =
+        fixture.server.requests().into_iter().filter(|sent| sent.path == path && is_whole(sent.header("accept")));
+    assert_eq!(whole.count(), 1);
+}

@@ -46,7 +46,7 @@ async fn is_given_up(body: &mut ResponseBody) -> bool {
 async fn a_client_that_reads_nothing_loses_its_answer_and_later_its_connection() {
     let port = Port::new();
     let ((mut read, _open), (mut unread, connection)) = (port.endless(TENANT).await, port.endless(TENANT).await);
-    let checked = port.answers.give_up(|| usize::MAX);
+    let checked = port.answers.give_up(|| (usize::MAX, false));
     tokio::pin!(checked);
     for _ in 0..PATIENCE.as_secs() + 1 {
         assert!(futures_util::poll!(checked.as_mut()).is_pending());
@@ -71,7 +71,7 @@ async fn when_memory_is_short_the_peer_that_holds_most_loses_its_oldest_answers(
         tokio::time::advance(Duration::from_secs(1)).await;
         of_tenant.push(port.endless(TENANT).await);
     }
-    port.answers.check(0);
+    port.answers.check((0, false));
     assert!(!is_given_up(&mut of_tenant[3].0).await, "it is new, and its client may be reading");
     tokio::time::advance(Duration::from_secs(1)).await;
     let mut of_tenant = Vec::new();
@@ -82,7 +82,7 @@ async fn when_memory_is_short_the_peer_that_holds_most_loses_its_oldest_answers(
     assert!(is_given_up(&mut of_root).await, "there was no memory at all");
     let (mut of_root, _second) = port.endless(ROOT).await;
     tokio::time::advance(Duration::from_secs(1)).await;
-    port.answers.check(2 * HELD);
+    port.answers.check((2 * HELD, false));
     let mut given_up = Vec::new();
     for (body, _) in &mut of_tenant {
         given_up.push(is_given_up(body).await);
@@ -105,13 +105,13 @@ async fn slow_watches_that_hold_nothing_are_not_given_up_for_those_that_do() {
     // Of the same client, and newer.
     let (mut log, _open) = port.endless(TENANT).await;
     tokio::time::advance(Duration::from_secs(1)).await;
-    port.answers.check(2 * HELD);
+    port.answers.check((2 * HELD, false));
     for (watch, _) in &mut watches {
         assert!(watch.frame().now_or_never().is_none(), "it goes on waiting for events");
     }
     assert!(!is_given_up(&mut log).await);
     tokio::time::advance(Duration::from_secs(1)).await;
-    port.answers.check(HELD - 1);
+    port.answers.check((HELD - 1, false));
     assert!(is_given_up(&mut log).await, "only it holds a window");
     assert!(watches[0].0.frame().now_or_never().is_none());
 }
@@ -129,7 +129,7 @@ async fn what_was_read_ahead_arrives_in_order_and_then_the_rest() {
         tokio::time::advance(Duration::from_secs(1)).await;
         // Twice: what was read stays.
         for _ in 0..2 {
-            port.answers.check(6);
+            port.answers.check((6, false));
         }
         assert!(!body.is_end_stream());
         for expected in ["b", "c"] {
@@ -140,4 +140,22 @@ async fn what_was_read_ahead_arrives_in_order_and_then_the_rest() {
             _ => assert!(matches!(body.frame().await, Some(Err(AbortError::Stopping)))),
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_an_answer_waits_for_memory_the_peer_that_holds_most_loses_half_at_each_check() {
+    let port = Port::new();
+    let (mut of_root, _first) = port.endless(ROOT).await;
+    let mut of_tenant = Vec::new();
+    for _ in 0..7 {
+        of_tenant.push(port.endless(TENANT).await);
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    port.answers.check((usize::MAX, false));
+    port.answers.check((usize::MAX, true));
+    let mut lost = 0;
+    for (body, _) in &mut of_tenant {
+        lost += usize::from(is_given_up(body).await);
+    }
+    assert_eq!((lost, is_given_up(&mut of_root).await), (4, false));
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::Unserved;
 use super::start::Start;
 use crate::serve::respond::StatusError;
 use weir_view::ComponentView;
@@ -45,11 +46,11 @@ pub(super) async fn is_of_this_cluster(start: Start, view: &mut ComponentView) -
 /// Waits until a view has the version that a list asks for.
 ///
 /// # Errors
-/// It is in the future.
-pub(crate) async fn is_not_older(start: Start, view: &mut ComponentView) -> Result<(), StatusError> {
+/// It is in the future, or the view was closed meanwhile.
+pub(crate) async fn is_not_older(start: Start, view: &mut ComponentView) -> Result<(), Unserved> {
     let Start::NotOlderThan(version) = start else { return Ok(()) };
     match timeout(FRESH, view.reaches(version)).await {
-        Ok(_) => Ok(()),
-        Err(_) => Err(StatusError::TooLargeVersion { version, current: view.snapshot().version }),
+        Ok(reached) => reached.ok_or(Unserved::AskUpstream),
+        Err(_) => Err(StatusError::TooLargeVersion { version, current: view.snapshot().version }.into()),
     }
 }

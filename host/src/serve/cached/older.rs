@@ -6,15 +6,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header;
+use http::{StatusCode, header};
 use tokio::time::Instant;
 use weir_document::json::EventType;
 use weir_kube::{Encoding, MediaType};
 use weir_runtime::{ChainVersion, Outcome};
 use weir_store::StoreKey;
-use weir_upstream::{DecodedBody, Purpose, RequestHead, error_report, no_request_body};
+use weir_upstream::{DecodedBody, Purpose, RequestHead, ResponseBodyError, error_report, no_request_body};
 
+use super::Unserved;
 use crate::serve::Handlers;
+use crate::serve::body::AbortError;
 use crate::serve::caller_request::CallerRequest;
 use crate::serve::respond::StatusError;
 use crate::serve::route::Filtering;
@@ -25,6 +27,10 @@ use weir_wire::{CodecError, ObjectType};
 
 /// The largest event.
 const MAX_EVENT: usize = 32 << 20;
+
+/// How long the API server may take until it answers the watch. kube-apiserver queues a request for at most 15 s (priority and
+/// fairness), and waits 3 s for its watch cache.
+const HEAD: Duration = Duration::from_secs(30);
 
 /// How long the API server's watch lasts. kube-apiserver sends a BOOKMARK 2 s before its end, otherwise once a minute, and
 /// where nothing changes only a BOOKMARK shows that the client has got all events before the history.
@@ -69,17 +75,20 @@ impl OlderBatch {
 
 impl OlderEvents {
     /// Starts the watch at the API server, with the client's own credential. It goes on until the version at which the history
-    /// begins. `None`: the API server does not answer with events, and the request must be forwarded.
+    /// begins.
+    ///
+    /// # Errors
+    /// The API server does not answer with events, and the request must be forwarded, or it does not answer.
     pub(super) async fn start(
         handlers: &Handlers,
         request: &CallerRequest,
         media_type: MediaType,
         view: &mut ComponentView,
         until: CatchUp,
-    ) -> Option<Self> {
+    ) -> Result<Self, Unserved> {
         // In this order: a change in between shows when the first events come.
         let made_by = view.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED);
-        let resource = request.parsed.resource()?;
+        let resource = request.parsed.resource().ok_or(Unserved::AskUpstream)?;
         let filtering = handlers.chains.filtering(&request.component, &resource.resource);
         let mut headers = request.headers.clone();
         headers::prepare_request(&mut headers, request.caller.identity());
@@ -91,17 +100,18 @@ impl OlderEvents {
         let longest = if view.lacks_bookmarks() { LONGEST } else { TIMEOUT };
         let timeout = timeout.unwrap_or(longest).min(longest).to_string();
         let path = query.with("timeoutSeconds", &timeout).with("allowWatchBookmarks", "true");
-        let path = path.on(request.parsed.forward.path())?;
+        let path = path.on(request.parsed.forward.path()).ok_or(Unserved::AskUpstream)?;
         let answered_by = handlers.access.resource_answered_by(resource);
         let head = RequestHead { method: http::Method::GET, path, headers, answered_by };
-        let response =
-            handlers.upstream.send(request.caller.identity(), Purpose::Watch, head, no_request_body()).await.ok()?;
-        let (parts, body) = response.into_parts();
-        let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())?;
-        let encoding = Encoding::from_content_type(content_type).filter(|_| parts.status == http::StatusCode::OK)?;
-        (encoding == media_type.encoding).then_some(())?;
-        Some(Self {
-            upstream: Box::new(DecodedBody::new(&parts.headers, body).ok()?),
+        let response = handlers.upstream.send(request.caller.identity(), Purpose::Watch, head, no_request_body());
+        let response = tokio::time::timeout(HEAD, response).await;
+        let slow = |_| StatusError::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(HEAD)));
+        let (parts, body) = response.map_err(slow)?.map_err(|_| Unserved::AskUpstream)?.into_parts();
+        let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let encoding = content_type.filter(|_| parts.status == StatusCode::OK).and_then(Encoding::from_content_type);
+        let encoding = encoding.filter(|encoding| *encoding == media_type.encoding).ok_or(Unserved::AskUpstream)?;
+        Ok(Self {
+            upstream: Box::new(DecodedBody::new(&parts.headers, body).map_err(|_| Unserved::AskUpstream)?),
             decoder: WatchDecoder::new(encoding, media_type.transform, ObjectType::of(resource), MAX_EVENT),
             encoder: WatchEncoder::new(encoding, media_type.transform),
             filtering,

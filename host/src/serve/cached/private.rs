@@ -117,9 +117,10 @@ async fn respond(handlers: &Arc<Handlers>, read: &ReadRequest) -> Result<Respons
         let version = newest.map_err(slow)?.ok_or(NoPrivate::Unsaid)?;
         // Only a BOOKMARK shows it then.
         let within = if view.can_reach() { fresh::FRESH } else { handlers.start_wait };
-        if is_consistent(&read.resource, &read.options) && timeout(within, view.reaches(version)).await.is_err() {
+        if is_consistent(&read.resource, &read.options) {
+            let reached = timeout(within, view.reaches(version)).await;
             let current = view.snapshot().version;
-            return Err(StatusError::TooLargeVersion { version, current }.into());
+            reached.map_err(|_| StatusError::TooLargeVersion { version, current })?.ok_or_else(closed)?;
         }
     }
     fresh::is_of_this_cluster(read.start, &mut view).await?;
@@ -178,9 +179,14 @@ async fn filled(handlers: &Handlers, view: &mut ComponentView, is_delegated: boo
             Err(error.map_or(Unserved::AskUpstream.into(), NoPrivate::Store))
         }
         // Without its view, its list would go on in nobody's share.
-        ready = ready => ready.ok_or_else(|| StatusError::NoRoom("it was closed to make room for others".to_owned()).into()),
+        ready = ready => ready.ok_or_else(|| closed().into()),
+        () = store.closed().cancelled() => Err(closed().into()),
         error = failing => Err(NoPrivate::Store(error)),
         () = tokio::time::sleep(FIRST_LIST) => Err(Unserved::AskUpstream.into()),
         () = handlers.tasks.stopping() => Err(StatusError::Stopping.into()),
     }
+}
+
+fn closed() -> StatusError {
+    StatusError::NoRoom("it was closed to make room for others".to_owned())
 }

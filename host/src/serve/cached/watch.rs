@@ -18,7 +18,8 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::{Instant, Sleep};
-use weir_kube::Verb;
+use weir_kube::{Identity, Verb};
+use weir_upstream::clock;
 
 use super::older::{OlderBatch, OlderEvents};
 use super::{CachedRead, Start, Unserved, head};
@@ -40,6 +41,9 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The shortest time after which a watch without `timeoutSeconds` ends; as kube-apiserver, the longest is twice as long.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
+/// How soon after the end of a grace, or of none, a watch ends.
+const SHORTEST_GRACE: Duration = Duration::from_secs(5);
+
 /// An open watch.
 struct CachedWatch {
     handlers: Arc<Handlers>,
@@ -56,6 +60,8 @@ struct CachedWatch {
     lasts: Duration,
     /// Resolves when the daemon stops.
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Resolves when the client may not have what the view shows any more.
+    permission: Pin<Box<dyn Future<Output = ()> + Send>>,
     over: bool,
 }
 
@@ -80,8 +86,7 @@ pub(super) async fn watch(
             return Ok(expired.response(read.media_type.encoding));
         }
         Some(until) => {
-            let older = OlderEvents::start(handlers, request, read.media_type, watch.view(), until).await;
-            Some(Box::new(older.ok_or(Unserved::AskUpstream)?))
+            Some(Box::new(OlderEvents::start(handlers, request, read.media_type, watch.view(), until).await?))
         }
     };
     respond(handlers, request, read, watch, older).ok_or(Unserved::AskUpstream)
@@ -155,6 +160,16 @@ impl CachedWatch {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
             _ => MIN_TIMEOUT.mul_f64(1.0 + fastrand::f64()),
         };
+        // A private store is read with the client's own credential, and ends with that.
+        let of_permission = Some(&request.caller).filter(|caller| caller.identity() == Identity::Client);
+        let of_permission = of_permission.filter(|_| !watch.is_private());
+        // One that is over already is so by this node's clock alone.
+        let expires = of_permission.and_then(|caller| caller.expires()?.duration_since(clock::now()).ok());
+        let lasts = expires.map_or(lasts, |expires| lasts.min(expires));
+        let permission: Pin<Box<dyn Future<Output = ()> + Send>> = match of_permission {
+            Some(_) => Box::pin(permission_ended(handlers.clone(), request.clone())),
+            None => Box::pin(std::future::pending()),
+        };
         let (deadline, tasks) = (Instant::now() + lasts, handlers.tasks.clone());
         Self {
             handlers,
@@ -167,6 +182,7 @@ impl CachedWatch {
             deadline: Box::pin(tokio::time::sleep_until(deadline)),
             lasts,
             stopping: Box::pin(async move { tasks.stopping().await }),
+            permission,
             over: false,
         }
     }
@@ -255,10 +271,14 @@ impl CachedWatch {
     async fn start_older(&mut self, until: CatchUp) {
         let media_type = self.read.media_type;
         let view = self.watch.view();
-        let older = OlderEvents::start(&self.handlers, &self.request, media_type, view, until).await;
+        let started = tokio::select! {
+            started = OlderEvents::start(&self.handlers, &self.request, media_type, view, until) => started.ok(),
+            () = &mut self.deadline => None,
+            () = &mut self.stopping => None,
+        };
         // Without them, the client continues with another watch.
-        self.over |= older.is_none();
-        self.older = older.map(Box::new);
+        self.over |= started.is_none();
+        self.older = started.map(Box::new);
     }
 
     /// Follows the API server's events until they reach the view's history.
@@ -300,6 +320,7 @@ impl CachedWatch {
             }
             () = &mut self.deadline => self.end_in_time(),
             () = &mut self.stopping => self.over = true,
+            () = &mut self.permission => self.over = true,
         }
     }
 
@@ -309,6 +330,30 @@ impl CachedWatch {
         if self.lasts <= LAST_BOOKMARK {
             // Without it the client continues where it is.
             self.watch.bookmark();
+        }
+    }
+}
+
+/// Resolves when a client may not have what a shared view shows any more: its grace ends in an outage, or the API server says so
+/// after one. An API server reviews no open watch either, but none of its own lives on through an outage.
+async fn permission_ended(handlers: Arc<Handlers>, request: Arc<CallerRequest>) {
+    let mut reconnects = handlers.upstream.connectivity().reconnects();
+    let has_grace = !handlers.access.is_node_component(&request.caller);
+    loop {
+        let outage = handlers.outage.status();
+        let left = outage.map_or(handlers.outage.grace(), |outage| outage.left);
+        if has_grace && outage.is_some() && left.is_zero() {
+            return;
+        }
+        tokio::select! {
+            () = reconnects.next() => {
+                let CallerRequest { caller, component, parsed, .. } = &*request;
+                // The futures of requests upstream are large.
+                if Box::pin(handlers.access.is_revoked(caller, component, parsed)).await {
+                    return;
+                }
+            }
+            () = tokio::time::sleep(left.max(SHORTEST_GRACE)), if has_grace => {}
         }
     }
 }

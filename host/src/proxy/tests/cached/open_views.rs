@@ -6,6 +6,7 @@ use weir_kube::RequestInfo;
 use weir_store::StoreReader;
 
 use super::*;
+use crate::serve::cached::{Start, Unserved, fresh};
 use weir_process::ledger::{Ledger, OverShare, Owner, Use};
 use weir_view::{ComponentView, Opener, Permit, View};
 
@@ -199,4 +200,65 @@ async fn a_store_that_a_node_component_reads_is_in_no_users_share() {
         assert!(left < 150 << 10 && before - left > left, "{before} before, {left} for its views alone");
         assert!(taken >= before - left, "{taken} of {before}");
     }
+}
+
+/// What it shows is older than what the read asks for.
+#[tokio::test]
+async fn a_view_that_is_closed_while_a_read_waits_for_a_version_has_not_reached_it() {
+    let ledger = Ledger::new(20 << 20);
+    let (_fixture, views) = with_ledger(&ledger).await;
+    let mut view = view(&views, "default", &Owner::Client("a".into())).unwrap();
+    let closed = view.closed().clone();
+    let waits = fresh::is_not_older(Start::NotOlderThan(u64::MAX), &mut view);
+    let close = async { closed.cancel() };
+    let (waited, ()) = tokio::join!(waits, close);
+    assert!(matches!(waited, Err(Unserved::AskUpstream)));
+}
+
+impl ProxyFixture {
+    async fn watch_with(&self, token: &str, from: &str) -> EventReader {
+        let path = format!("{SERVICES}?watch=1&resourceVersion={from}");
+        let response = self.send(&path, &[("authorization", &format!("Bearer {token}"))]).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        EventReader { body: response.into_body(), rest: Vec::new() }
+    }
+}
+
+/// Its view is not read with the client's credential, so that nothing else ends it.
+#[tokio::test]
+async fn an_open_watch_ends_after_an_outage_if_its_token_was_revoked_meanwhile() {
+    let (fixture, _script, _) = cached().await;
+    let list = informer_list(&fixture).await;
+    let mut revoked = fixture.watch_with("revoked", version(&list)).await;
+    let mut kept = fixture.watch_with("kept", version(&list)).await;
+    fixture.service("d", "ClusterIP");
+    assert_eq!([revoked.next_summary().await, kept.next_summary().await], ["ADDED d", "ADDED d"]);
+    fixture.server.on_request(|request| match request.header("authorization") {
+        "Bearer revoked" => Action::json(401, json!({"kind": "Status", "apiVersion": "v1", "code": 401}).to_string()),
+        _ => Action::Serve,
+    });
+    let refused = fixture.send("/api/v1/secrets", &[("authorization", "Bearer revoked")]).await;
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let connectivity = fixture.caches.upstream.as_ref().unwrap().connectivity();
+    connectivity.record_failure();
+    connectivity.record_success();
+    assert_eq!(revoked.next().await, None);
+    fixture.service("e", "ClusterIP");
+    assert_eq!(kept.next_summary().await, "ADDED e");
+}
+
+#[tokio::test]
+async fn an_open_watch_ends_with_its_token() {
+    let (fixture, _script, _) = cached().await;
+    let list = informer_list(&fixture).await;
+    let now = weir_upstream::clock::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let token = |expires: Duration| {
+        let claims = json!({"exp": expires.as_secs_f64()}).to_string();
+        format!("e30.{}.x", base64::Engine::encode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, claims))
+    };
+    let mut ends = fixture.watch_with(&token(now + Duration::from_secs(1)), version(&list)).await;
+    let mut of_another_clock = fixture.watch_with(&token(now - Duration::from_secs(1)), version(&list)).await;
+    assert_eq!(ends.next().await, None);
+    fixture.service("d", "ClusterIP");
+    assert_eq!(of_another_clock.next_summary().await, "ADDED d");
 }
