@@ -191,7 +191,7 @@ impl Proxy {
         tasks.spawn_until_stop(handlers.lists.clone().expire());
         let unread = UnreadAnswers::new();
         let (budget, answers) = (handlers.memory_budget.clone(), unread.clone());
-        tasks.spawn_until_stop(async move { answers.give_up(|| budget.free()).await });
+        tasks.spawn_until_stop(async move { answers.give_up(|| (budget.free(), budget.is_wanted())).await });
         let pool = PoolParts {
             peer_nodes: config.peer_nodes,
             relay_rate: config.relay_rate,

@@ -101,10 +101,18 @@ impl ViewKey {
 }
 
 impl OpenView {
+    /// Logs what a client's use of it has caused. Each request may name another selector.
+    fn log_use(&self, key: &ViewKey, what: &str) {
+        match key.is_private() {
+            true => tracing::debug!(collection = %key.collection, components = ?self.view.component_names(), "{what}"),
+            false => self.log(key, what),
+        }
+    }
+
     /// Logs what happens to the view. Each request of any client may open a private one.
     pub(super) fn log(&self, key: &ViewKey, what: &str) {
         let components = self.view.component_names();
-        match key.is_private() {
+        match key.reader.is_private() {
             true => tracing::debug!(collection = %key.collection, ?components, "{what}"),
             false => tracing::info!(collection = %key.collection, ?components, "{what}"),
         }
@@ -193,7 +201,7 @@ impl SharedViews {
         let Some(view) = open(&views, &key) else { return Ok(None) };
         store.iter().for_each(|charge| OpenViews::limit_store(&view.store, ledger, charge));
         let found = OpenView { view: view.clone(), used: Instant::now(), charge, store };
-        found.log(&key, "view opened");
+        found.log_use(&key, "view opened");
         views.views.insert(key, found);
         Ok(Some((view, views)))
     }
@@ -219,11 +227,16 @@ impl OpenViews {
     }
 
     fn close(&mut self, key: &ViewKey, reason: &str) {
-        if let Some(found) = self.views.remove(key) {
-            // Its task ends, and its watches.
-            found.view.closed().cancel();
+        if let Some(found) = self.end(key) {
             found.log(key, &format!("view closed: {reason}"));
         }
+    }
+
+    /// Ends the task of a view, and its watches.
+    fn end(&mut self, key: &ViewKey) -> Option<OpenView> {
+        let found = self.views.remove(key)?;
+        found.view.closed().cancel();
+        Some(found)
     }
 
     /// Closes the views that no client has read for a while.
@@ -239,7 +252,9 @@ impl OpenViews {
         let idle = |key: &ViewKey, found: &OpenView| found.used.elapsed() > limit(key) && !found.is_watched();
         let idle = self.views.iter().filter(|(key, found)| idle(key, found));
         let idle: Vec<_> = idle.map(|(key, _)| key.clone()).collect();
-        idle.iter().for_each(|key| self.close(key, "no client reads it"));
+        for key in idle {
+            self.end(&key).iter().for_each(|found| found.log_use(&key, "view closed: no client reads it"));
+        }
     }
 
     /// Makes room for one more view: closes the one that clients have not read for the longest time, so that lists of one client
