@@ -1,13 +1,16 @@
 //! Clients that take memory, connections or file descriptors before, or without, being authenticated.
 
+use std::time::Duration;
+
 use http::Method;
 use http_body_util::BodyExt as _;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use weir_apiserver::{Action, ApiServer};
 use weir_tests::client::{Client, PATIENCE};
 use weir_tests::daemon::{Daemon, Setup, own_uid};
-use weir_tests::edge::{NO_LOAD_BALANCERS, api_server, edge, grant_impersonation};
+use weir_tests::edge::{NO_LOAD_BALANCERS, api_server, edge, grant_impersonation, service};
 use weir_tests::node_reads::NodeReads;
 use weir_tests::pki::Authority;
 
@@ -187,6 +190,48 @@ async fn long_selectors_are_not_kept_by_reviews() {
         answer.into_body().collect().await.unwrap();
     }
     node.end().await;
+    weir.settles_at(before).await;
+}
+
+#[tokio::test]
+async fn unread_objects_stay_within_the_memory_for_responses_and_give_way() {
+    let server = api_server().record(16).start().await.unwrap();
+    let mut big = service("big", "ClusterIP");
+    big["metadata"]["annotations"] = json!({"large": "x".repeat(8 << 20)});
+    server.store().put(big).unwrap();
+    let setup = Setup::new(server.url()).filters(NO_LOAD_BALANCERS).bundled("discardcloudservice");
+    // A quarter of it is for responses, and half of that for other clients than node components.
+    let weir = setup.uncached().flag("--memory", "128Mi").start_ready().await;
+    let big = "/api/v1/namespaces/default/services/big";
+    assert_eq!(weir.client("kube-proxy").get(big).await.status, 200);
+    let before = weir.resident();
+    let mut unread = Vec::new();
+    // The system takes up to 4 MiB of each.
+    for _ in 0..60 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let address = weir.url().strip_prefix("http://").unwrap().parse().unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
+        let get = format!("GET {big} HTTP/1.1\r\nHost: weir\r\nUser-Agent: kube-proxy/v1\r\n\r\n");
+        stream.write_all(get.as_bytes()).await.unwrap();
+        unread.push(stream);
+    }
+    weir.logged("response given up").await;
+    let (mut most, client) = (weir.resident(), weir.client("kube-proxy"));
+    let answered = async {
+        // One that waits for longer than 10 s gets 429, and tries again.
+        while client.get(big).await.status != 200 {}
+    };
+    tokio::pin!(answered);
+    loop {
+        tokio::select! {
+            () = &mut answered => break,
+            () = tokio::time::sleep(Duration::from_millis(20)) => most = most.max(weir.resident()),
+        }
+    }
+    eprintln!("60 objects of 8 MiB that nobody reads: {before:.1} MiB before, {most:.1} MiB at most");
+    assert!(most < before + 100.0, "{before:.1} MiB before, {most:.1} MiB at most");
+    drop(unread);
     weir.settles_at(before).await;
 }
 

@@ -23,7 +23,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 
 use self::block_buffer::BlockBuffer;
 use self::list_response::ListResponse;
-use super::memory_budget::{MemoryLease, OverBudget};
+use super::memory_budget::{MemoryLease, ObjectLease, OverBudget};
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody, empty, full};
@@ -66,8 +66,12 @@ pub(crate) async fn list(handlers: &Arc<Handlers>, read: ReadRequest) -> Result<
             }
             (_, Encoding::Json) => {
                 let list = ListResponse::new(handlers.clone(), read.clone(), encoding, body);
-                let body =
-                    if read.asked.version < Version::HTTP_11 { whole(list).await? } else { streamed(list).await? };
+                let body = if read.asked.version < Version::HTTP_11 {
+                    let owner = handlers.access.owner(&read.asked.caller);
+                    whole(list, handlers.memory_budget.object_lease(&owner)).await?
+                } else {
+                    streamed(list).await?
+                };
                 return Ok(Response::from_parts(parts, body));
             }
         };
@@ -117,10 +121,10 @@ async fn held_until_end(
     Ok(Some(HeldList { chunks, lease }))
 }
 
-/// Returns output up to a limit, and whether that is all of it.
-async fn begin(list: &mut ListResponse, limit: usize) -> Result<(Vec<Bytes>, bool), StatusError> {
+/// Returns the first output, and whether that is all of it.
+async fn begin(list: &mut ListResponse) -> Result<(Vec<Bytes>, bool), StatusError> {
     let (mut held, mut length) = (Vec::new(), 0);
-    while length < limit {
+    while length < HELD {
         let Some(chunks) = list.next().await? else { return Ok((held, true)) };
         length += chunks.iter().map(Bytes::len).sum::<usize>();
         held.extend(chunks);
@@ -129,16 +133,22 @@ async fn begin(list: &mut ListResponse, limit: usize) -> Result<(Vec<Bytes>, boo
 }
 
 /// Returns the complete body of a list, for an HTTP/1.0 client.
-async fn whole(mut list: ListResponse) -> Result<ResponseBody, StatusError> {
-    match begin(&mut list, HELD_WHOLE).await? {
-        (held, true) => Ok(full(held.concat().into())),
-        (_, false) => Err(StatusError::OldClient),
+async fn whole(mut list: ListResponse, mut lease: ObjectLease) -> Result<ResponseBody, StatusError> {
+    let mut held = Vec::new();
+    while let Some(chunks) = list.next().await? {
+        let length = held.len() + chunks.iter().map(Bytes::len).sum::<usize>();
+        if length > HELD_WHOLE {
+            return Err(StatusError::OldClient);
+        }
+        lease.grow_to(1, length, 0).await?;
+        chunks.iter().for_each(|chunk| held.extend_from_slice(chunk));
     }
+    Ok(lease.body(held.into()))
 }
 
 /// Returns a body that filters the rest of the list as the client reads it.
 async fn streamed(mut list: ListResponse) -> Result<ResponseBody, StatusError> {
-    let (held, ended) = begin(&mut list, HELD).await?;
+    let (held, ended) = begin(&mut list).await?;
     if ended {
         return Ok(full(held.concat().into()));
     }

@@ -4,12 +4,13 @@
 //! A list waits for its lease before it buffers anything, so that two lists never wait for each other. Its lease
 //! grows only by memory that is free at once. If none is free, Weir requests the list again in a form that it streams.
 //!
-//! An object has no other form. It waits for what it needs at most ten seconds, and what its client does not read is given up
-//! meanwhile. One may take the whole budget; those of clients other than node components get half of it together.
+//! An object has no other form. It takes what almost all need at once, once it is not small, and waits for that at most ten seconds;
+//! what clients do not read is given up meanwhile. One may take the whole budget; those of clients other than node components get
+//! half of it together.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,6 +28,10 @@ use super::respond::StatusError;
 const UNIT: usize = 1 << 10;
 /// How long a response waits for a lease.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// What is held of a response without a lease. kube-apiserver seldom says how large one is.
+const SMALL: usize = 64 << 10;
+/// The size for which a larger one takes memory: as large as etcd lets an object be.
+const USUAL: usize = 3 << 19;
 /// An object, and what the filters make of it.
 const COPIES: usize = 2;
 /// What of an object is handed to its connection at a time.
@@ -39,8 +44,16 @@ pub(crate) struct MemoryBudget {
     /// The part of clients other than node components.
     of_others: Arc<Semaphore>,
     units: u32,
+    wanted: Arc<Wanted>,
+}
+
+/// Who lacks memory.
+#[derive(Debug, Default)]
+struct Wanted {
     /// How many objects wait.
-    waiting: Arc<AtomicUsize>,
+    waiting: AtomicUsize,
+    /// Whether one could not go on since this was read.
+    is_refused: AtomicBool,
 }
 
 /// The memory of one response; it returns to the budget on drop.
@@ -55,7 +68,7 @@ pub(crate) struct MemoryLease {
 pub(crate) struct ObjectLease {
     /// Of the part of others, then of all, each with the most that it takes.
     parts: Vec<(u32, MemoryLease)>,
-    waiting: Arc<AtomicUsize>,
+    wanted: Arc<Wanted>,
 }
 
 /// One object that waits.
@@ -84,7 +97,7 @@ impl MemoryBudget {
     pub(crate) fn new(bytes: usize) -> Self {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
         let [free, of_others] = [units, units / 2].map(|units| Arc::new(Semaphore::new(units as usize)));
-        Self { free, of_others, units, waiting: Arc::default() }
+        Self { free, of_others, units, wanted: Arc::default() }
     }
 
     /// The bytes that are not leased.
@@ -93,10 +106,11 @@ impl MemoryBudget {
         self.free.available_permits() * UNIT
     }
 
-    /// Whether an object waits for memory.
+    /// Whether an object waits for memory, or has been refused some since the last call.
     #[must_use]
     pub(crate) fn is_wanted(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        let is_refused = self.wanted.is_refused.swap(false, Ordering::Relaxed);
+        is_refused || self.wanted.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The size of the budget in bytes.
@@ -138,42 +152,63 @@ impl MemoryBudget {
         mut body: DecodedBody,
         limit: usize,
     ) -> Result<(Bytes, ObjectLease), StatusError> {
-        let mut lease = self.object_lease(owner);
-        lease.grow_to(COPIES * body.estimated_size().min(limit)).await?;
-        let mut whole = Vec::new();
+        let (mut lease, mut whole) = (self.object_lease(owner), Vec::new());
+        let estimate = body.estimated_size().min(limit);
         while let Some(chunk) = body.next_with_timeout().await? {
             let length = whole.len() + chunk.len();
             if length > limit {
                 return Err(ResponseBodyError::Invalid(format!("the object exceeds {limit} bytes")).into());
             }
-            lease.grow_to(COPIES * length).await?;
+            lease.grow_to(COPIES, length, estimate).await?;
             whole.extend_from_slice(&chunk);
         }
         lease.shrink_to(COPIES * whole.len());
         Ok((whole.into(), lease))
     }
 
-    fn object_lease(&self, owner: &Owner) -> ObjectLease {
+    /// The memory for what is held of a client's response as a whole; none so far.
+    pub(crate) fn object_lease(&self, owner: &Owner) -> ObjectLease {
         let of_others = (!owner.is_reserved()).then_some((self.units / 2, &self.of_others));
         let parts = of_others.into_iter().chain([(self.units, &self.free)]);
         let parts = parts.filter_map(|(most, of)| {
             let held = of.clone().try_acquire_many_owned(0).ok()?;
             Some((most, MemoryLease { free: of.clone(), held }))
         });
-        ObjectLease { parts: parts.collect(), waiting: self.waiting.clone() }
+        ObjectLease { parts: parts.collect(), wanted: self.wanted.clone() }
     }
 }
 
 impl ObjectLease {
-    async fn grow_to(&mut self, bytes: usize) -> Result<(), StatusError> {
+    /// Grows for a response of which so many bytes are held, or so many copies of them. The first time it waits, at most ten
+    /// seconds, and takes what is estimated; from then on it takes memory that is free at once, so that no two wait for each other.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// No memory becomes free in time, or none is.
+    pub(crate) async fn grow_to(&mut self, copies: usize, length: usize, estimate: usize) -> Result<(), StatusError> {
+        if length <= SMALL {
+            return Ok(());
+        }
+        let waits = self.parts.iter().all(|(_, lease)| lease.held.num_permits() == 0);
+        let bytes = copies * if waits { length.max(estimate).max(USUAL) } else { length };
         for (most, lease) in &mut self.parts {
             let more = units(bytes).min(*most) as usize;
             let more = u32::try_from(more.saturating_sub(lease.held.num_permits())).unwrap_or(*most);
-            if more > 0 {
-                let _waits = Waits::begin(&self.waiting);
-                let waited = tokio::time::timeout(TIMEOUT, lease.free.clone().acquire_many_owned(more)).await;
-                lease.held.merge(waited.ok().and_then(Result::ok).ok_or(StatusError::OverBudget)?);
+            if more == 0 {
+                continue;
             }
+            let taken = if waits {
+                let _waits = Waits::begin(&self.wanted.waiting);
+                let waited = tokio::time::timeout(TIMEOUT, lease.free.clone().acquire_many_owned(more)).await;
+                waited.ok().and_then(Result::ok)
+            } else {
+                lease.free.clone().try_acquire_many_owned(more).ok()
+            };
+            let Some(taken) = taken else {
+                self.wanted.is_refused.store(true, Ordering::Relaxed);
+                return Err(StatusError::OverBudget);
+            };
+            lease.held.merge(taken);
         }
         Ok(())
     }
@@ -275,30 +310,54 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn objects_wait_for_memory_and_others_than_node_components_get_half_of_it() {
-        let budget = MemoryBudget::new(8 << 10);
+        const MIB: usize = 1 << 20;
+        let budget = MemoryBudget::new(8 * MIB);
         let client = Owner::Client("a".into());
-        let [mut one, mut two, mut of_node] = [&client, &client, &Owner::Node].map(|owner| budget.object_lease(owner));
-        one.grow_to(3 << 10).await.unwrap();
-        assert!(
-            matches!(two.grow_to(2 << 10).await, Err(StatusError::OverBudget)),
-            "half of the budget is for the node"
-        );
-        of_node.grow_to(5 << 10).await.unwrap();
-        assert_eq!(budget.free(), 0);
+        let [mut small, mut one, mut two, mut of_node] =
+            [&client, &client, &client, &Owner::Node].map(|owner| budget.object_lease(owner));
+        small.grow_to(1, SMALL, 0).await.unwrap();
+        assert_eq!(budget.free(), 8 * MIB);
+        one.grow_to(1, SMALL + 1, 0).await.unwrap();
+        assert_eq!(budget.free(), 8 * MIB - USUAL);
+        one.grow_to(1, 3 * MIB, 0).await.unwrap();
+        assert!(!budget.is_wanted());
+        assert!(matches!(two.grow_to(2, MIB, 0).await, Err(StatusError::OverBudget)), "half of it is for the node");
+        of_node.grow_to(1, MIB, 5 * MIB).await.unwrap();
+        assert_eq!((budget.free(), budget.is_wanted(), budget.is_wanted()), (0, true, false));
         {
-            let waits = two.grow_to(2 << 10);
+            let waits = two.grow_to(1, MIB, 0);
             tokio::pin!(waits);
-            assert!(futures_util::poll!(waits.as_mut()).is_pending());
-            one.shrink_to(1 << 10);
+            assert!(futures_util::poll!(waits.as_mut()).is_pending() && budget.is_wanted());
+            one.shrink_to(MIB);
             waits.await.unwrap();
         }
-        drop((one, two));
-        of_node.grow_to(100 << 10).await.unwrap();
-        assert_eq!(budget.free(), 0, "one object may take all of it");
-        drop(of_node);
-        let mut whole = budget.object_lease(&client);
-        whole.grow_to(100 << 10).await.unwrap();
-        assert_eq!(budget.free(), 0, "also of a client, if it is alone");
+        assert!(
+            matches!(two.grow_to(1, 4 * MIB, 0).await, Err(StatusError::OverBudget)),
+            "it waits with nothing alone"
+        );
+        drop((one, two, of_node));
+        for (owner, most) in [(Owner::Node, 8 * MIB), (client, 4 * MIB)] {
+            let mut whole = budget.object_lease(&owner);
+            whole.grow_to(2, 100 * MIB, 0).await.unwrap();
+            assert!(8 * MIB - budget.free() >= most, "one object may take all of its part");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_on_its_way_gives_its_memory_back_with_its_last_bytes() {
+        let budget = MemoryBudget::new(8 << 20);
+        let mut lease = budget.object_lease(&Owner::Node);
+        lease.grow_to(2, 1 << 20, 0).await.unwrap();
+        let bytes = Bytes::from(vec![7; 1 << 20]);
+        let mut body = lease.body(bytes.clone());
+        assert_eq!((budget.free(), body.size_hint().exact()), (7 << 20, Some(1 << 20)));
+        let mut sent = Vec::new();
+        while let Some(frame) = body.frame().await {
+            sent.extend_from_slice(frame.unwrap().data_ref().unwrap());
+        }
+        assert!(sent == bytes && body.is_end_stream());
+        drop(body);
+        assert_eq!(budget.free(), 8 << 20);
     }
 
     #[tokio::test]
