@@ -15,7 +15,7 @@ CI      ?=
 # given: another selection would compile kube, hyper-rustls and wasmtime again with other features.
 HOST := -p weir -p weir-tests -p weir-operator
 
-.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon neon-parts templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench bench-document nginx browser fuzz miri check-format lint docs docs-tables deny schema schema-check schedules guest-target clean
+.PHONY: build shipped otlp modules image dist dist-aarch64 sbom neon neon-parts templates cargo-parts go-parts test test-shipped test-checked controlplane controllers registry deploy-tools traefik crd converge differential permissions upgrade kills lives file-operations views soak replay demo node-parts kubernetes node conformance conformance-parts conformance-short bench bench-document nginx browser fuzz miri check-format lint docs docs-tables deny rust-version schema schema-check schedules guest-target clean
 
 # Splits a program of a folder from its debug information, which lies beside it.
 split = sh deploy/release/split.sh $(1)/$(2) $(1)/stripped && mv $(1)/stripped/* $(1)/
@@ -88,7 +88,7 @@ dist: shipped dist-aarch64 sbom ## target/dist: archives for x86_64 and aarch64,
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 # Go's builds go on beside cargo's, which leave a processor idle for minutes: the last crates are compiled one after another.
-CARGO_PARTS := check-format schema-check deny otlp build lint docs test-checked schedules
+CARGO_PARTS := check-format schema-check deny rust-version otlp build lint docs test-checked schedules
 GO_PARTS := controlplane controllers registry deploy-tools traefik browser
 cargo-parts:
 	$(MAKE) --no-print-directory -j1 $(CARGO_PARTS)
@@ -232,6 +232,14 @@ deny: ## licences, duplicate versions, sources and known vulnerabilities of all 
 	@if [ ! -x $(DENY) ]; then :; elif timeout 60 $(DENY) fetch db >/dev/null 2>&1; then $(DENY) check --disable-fetch advisories; \
 	else sh tests/skip.sh advisories "the database of RustSec cannot be had"; fi
 
+# The packages for others say with which Rust they build: the oldest that does.
+RUST_VERSION = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' host/document/Cargo.toml)
+rust-version: ## weir-document, weir-kube and weir-filter with the oldest Rust that they name
+	@rustup toolchain list | grep -q "^$(RUST_VERSION)[.-]" || rustup toolchain install $(RUST_VERSION) --profile minimal \
+	    || sh tests/skip.sh rust-version "Rust $(RUST_VERSION) cannot be had"
+	@if rustup toolchain list | grep -q "^$(RUST_VERSION)[.-]"; then \
+	    RUSTUP_TOOLCHAIN=$(RUST_VERSION) cargo check --locked --target-dir $(TARGET)/rust-version -p weir-document -p weir-kube -p weir-filter; fi
+
 # What protobuf fields are called in JSON, by reflection over k8s.io/api; the objects are what the tests compare with.
 SCHEMA := host/document/schema
 
@@ -280,6 +288,10 @@ lives: build ## LIVES=n random lives of one cache directory: starts under right 
 SEQUENCES ?= 10000
 file-operations: build ## SEQUENCES=n random sequences of operations on the files of modules and configuration: what is on disk is in force within a second; SEED=n, from a failed run
 	WEIR_SEQUENCES=$(SEQUENCES) WEIR_SEED=$(SEED) cargo test --release --locked $(HOST) --test behaviour reload_random -- --nocapture
+
+STEPS ?= 10000000
+views: ## STEPS=n random acts upon a view and its clients, in worlds of 60; SEED=n is the first world
+	WEIR_STEPS=$(STEPS) WEIR_SEED=$(SEED) cargo test --release --locked $(HOST) -p weir-view --lib machine::tests::clients -- --nocapture
 
 MINUTES ?= 10
 soak: build ## a hundred clients come and go for MINUTES=n while filters are reloaded; the daemon's memory stays flat

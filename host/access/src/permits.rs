@@ -42,10 +42,11 @@ impl Access {
         Ok(Permit::reviewed(reader, request))
     }
 
-    /// Whether a client may not have what it was permitted any more, as far as the API server says so now: what it has said of the
-    /// caller holds for the request that was made then.
-    pub async fn is_revoked(&self, caller: &Caller, component: &str, request: &RequestInfo) -> bool {
-        matches!(self.reviewed(&caller.without_account(), component, request).await, Ok(None))
+    /// Whether the API server refuses a client what it was permitted. False if it gives no answer. What it has said of the caller
+    /// holds for the request that was made then.
+    pub async fn is_revoked(&self, caller: &Caller, request: &RequestInfo) -> bool {
+        let caller = caller.without_account();
+        !self.authenticate(&caller).await || matches!(self.may_read_on(&caller, request).await, Ok(false))
     }
 
     /// The permit of a watch of a private store, and the headers with which its client delegates its credential to that store. All

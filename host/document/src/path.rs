@@ -132,7 +132,8 @@ impl StaticPath {
 
 fn segments(expression: &str) -> Result<Vec<Segment>, grammar::Failure> {
     if expression.len() > MAX_TEXT {
-        return Err((expression.floor_char_boundary(MAX_TEXT), grammar::TOO_LONG));
+        let at = (0..=MAX_TEXT).rev().find(|at| expression.is_char_boundary(*at));
+        return Err((at.unwrap_or_default(), grammar::TOO_LONG));
     }
     let (mut cursor, mut segments) = (Cursor::new(expression)?, Vec::new());
     while let Some(spelling) = cursor.next()? {

@@ -315,11 +315,14 @@ async fn a_watch_that_continues_waits_for_the_first_set_and_is_forwarded_without
     assert_eq!(events.next_summary().await, "ADDED b");
     let fixture = fixture_with(|setup| setup.serving = Serving::Pending(Some([].into()))).await;
     let from = from(&fixture);
-    let watch = tokio::spawn(fixture.client.request(request(&fixture.url, &from)));
-    tokio::task::yield_now().await;
-    fixture.no_filters();
-    let response = tokio::time::timeout(Duration::from_secs(5), watch).await.expect("without the whole wait");
-    assert_eq!(response.unwrap().unwrap().status(), StatusCode::OK);
+    let watch = fixture.client.request(request(&fixture.url, &from));
+    let live = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        fixture.no_filters();
+    };
+    let both = async { tokio::join!(watch, live).0 };
+    let response = tokio::time::timeout(Duration::from_secs(5), both).await.expect("without the whole wait");
+    assert_eq!(response.unwrap().status(), StatusCode::OK);
 }
 
 fn request(url: &str, path: &str) -> Request<Empty<Bytes>> {

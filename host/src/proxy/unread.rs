@@ -3,7 +3,7 @@
 //! An answer that its client does not take on holds what was handed to the connection, and up to the flow-control window of its
 //! upstream stream. Such answers are given up after [`PATIENCE`], and earlier if all of them together exceed what
 //! their part of `--memory` has left: those of the peer that holds most, the largest first, of equal ones the oldest. While an answer
-//! waits for memory, half of what is held so is given up at each check. Giving up drops
+//! waits for memory, half of those that hold such is given up at each check. Giving up drops
 //! the upstream response at once. The client gets an error when it reads on; if it does not, its connection is closed.
 //!
 //! If all windows together would exceed the memory, the bodies are asked for what they have: a watch without events holds no
@@ -23,6 +23,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep};
 
 use crate::serve::body::{AbortError, ResponseBody};
+use crate::serve::memory_budget::Leased;
 use weir_front::{ActiveRequest, ConnectionPeer};
 
 /// How long a client may take nothing. A person may have paused `kubectl logs | less`.
@@ -53,6 +54,8 @@ struct OpenAnswer {
     state: Mutex<AnswerState>,
     /// When the connection got the last bytes, in milliseconds after [`UnreadAnswers::created`], or [`WANTED`].
     unread_since: AtomicU64,
+    /// Whether its body holds memory that another answer may wait for.
+    is_leased: bool,
     active: ActiveRequest,
 }
 
@@ -82,6 +85,7 @@ struct ReadBody {
 }
 
 /// An answer that nobody reads.
+#[derive(Clone)]
 struct UnreadAnswer {
     waited: Duration,
     held: usize,
@@ -101,10 +105,11 @@ impl UnreadAnswers {
         active: ActiveRequest,
     ) -> Response<ResponseBody> {
         let buffer = if version == Version::HTTP_2 { 0 } else { SEND_BUFFER };
+        let is_leased = answer.extensions().get::<Leased>().is_some();
         answer.map(|body| {
             let sent = SentBody { body, ahead: VecDeque::new(), handed: 0, buffer };
             let (state, unread_since) = (Mutex::new(AnswerState::Sent(sent)), AtomicU64::new(WANTED));
-            let answer = Arc::new(OpenAnswer { state, unread_since, active });
+            let answer = Arc::new(OpenAnswer { state, unread_since, is_leased, active });
             ReadBody { answers: self.clone(), answer, is_known: false }.boxed_unsync()
         })
     }
@@ -134,9 +139,13 @@ impl UnreadAnswers {
         for unread in &mut unread {
             unread.held = unread.answer.held();
         }
-        // What an answer waits for may be of a part of the memory.
-        let held: usize = unread.iter().map(|unread| unread.held).sum();
-        give_up_beyond(unread, if is_wanted { free.min(held / 2) } else { free });
+        if is_wanted {
+            let leased: Vec<_> = unread.iter().filter(|unread| unread.answer.is_leased).cloned().collect();
+            let held: usize = leased.iter().map(|unread| unread.held).sum();
+            give_up_beyond(leased, held / 2);
+            unread.retain(|unread| unread.answer.given_up().is_none());
+        }
+        give_up_beyond(unread, free);
     }
 
     /// The answers that clients have not taken on for a moment.

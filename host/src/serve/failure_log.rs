@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn a_reason_is_logged_once_a_minute_with_the_number_of_those_between() {
         let log = FailureLog::default();
-        assert_eq!(log.note(reason("kubelet", "gone"), &"/first"), Some((0, 0)));
+        assert_eq!(log.note(reason("kubelet", "gone"), "/first"), Some((0, 0)));
         for _ in 0..1000 {
-            assert_eq!(log.note(reason("kubelet", "gone"), &"/later"), None);
+            assert_eq!(log.note(reason("kubelet", "gone"), "/later"), None);
         }
-        assert_eq!(log.note(reason("kubelet", "other"), &"/"), Some((0, 0)));
-        assert_eq!(log.note(reason("kube-proxy", "gone"), &"/"), Some((0, 0)));
+        assert_eq!(log.note(reason("kubelet", "other"), "/"), Some((0, 0)));
+        assert_eq!(log.note(reason("kube-proxy", "gone"), "/"), Some((0, 0)));
         for found in log.reasons().values_mut() {
             found.logged = None;
         }
-        assert_eq!(log.note(reason("kubelet", "gone"), &"/later"), Some((1000, 0)));
+        assert_eq!(log.note(reason("kubelet", "gone"), "/later"), Some((1000, 0)));
         let shown = log.status();
         assert_eq!((shown[0].path.as_str(), shown[0].count), ("/first", 1002));
         assert_eq!(shown.len(), 3);
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn names_that_clients_choose_do_not_push_out_how_it_began() {
         let log = FailureLog::default();
-        log.note(reason("kubelet", "gone"), &"/first");
+        log.note(reason("kubelet", "gone"), "/first");
         for n in 0..2 * MAX_REASONS {
             let logged = log.note(reason(&n.to_string(), "gone"), &"/");
             assert_eq!(logged.is_some(), n < 9, "they do not fill the log");

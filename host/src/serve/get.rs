@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 use http::{Method, Response, header};
-use http_body::Body as _;
 
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::serve::Handlers;
@@ -52,18 +51,15 @@ pub(crate) async fn get(
     let object = object.typed(&read.object_type).map_err(|error| StatusError::InvalidResponse(error_report(&error)))?;
     read.take_filters(handlers);
     let bytes = filtered(&read.filtering, &object, read.media_type.transform, &read.resource).await?;
-    let body = lease.body(bytes);
     if read.filtering.is_degraded() {
         let version = object.document().resource_version().ok().flatten().and_then(|version| version.parse().ok());
         handlers.end_stream(&read, version.unwrap_or_default());
     }
     if read.asked.method == Method::HEAD {
-        if let Some(length) = body.size_hint().exact() {
-            parts.headers.insert(header::CONTENT_LENGTH, length.into());
-        }
+        parts.headers.insert(header::CONTENT_LENGTH, bytes.len().into());
         return Ok(Response::from_parts(parts, empty()));
     }
-    Ok(Response::from_parts(parts, body))
+    Ok(lease.respond(parts, bytes))
 }
 
 /// Filters an object and encodes what the client may see of it.

@@ -23,7 +23,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 
 use self::block_buffer::BlockBuffer;
 use self::list_response::ListResponse;
-use super::memory_budget::{MemoryLease, ObjectLease, OverBudget};
+use super::memory_budget::{Leased, MemoryLease, ObjectLease, OverBudget};
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse};
 use crate::serve::Handlers;
 use crate::serve::body::{AbortError, ResponseBody, empty, full};
@@ -66,13 +66,11 @@ pub(crate) async fn list(handlers: &Arc<Handlers>, read: ReadRequest) -> Result<
             }
             (_, Encoding::Json) => {
                 let list = ListResponse::new(handlers.clone(), read.clone(), encoding, body);
-                let body = if read.asked.version < Version::HTTP_11 {
+                if read.asked.version < Version::HTTP_11 {
                     let owner = handlers.access.owner(&read.asked.caller);
-                    whole(list, handlers.memory_budget.object_lease(&owner)).await?
-                } else {
-                    streamed(list).await?
-                };
-                return Ok(Response::from_parts(parts, body));
+                    return whole(list, parts, handlers.memory_budget.object_lease(&owner)).await;
+                }
+                return Ok(Response::from_parts(parts, streamed(list).await?));
             }
         };
         if let Some(held) = held {
@@ -93,6 +91,7 @@ impl HeldList {
     fn respond(self, mut parts: http::response::Parts) -> Response<ResponseBody> {
         let length: usize = self.chunks.iter().map(Bytes::len).sum();
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        parts.extensions.insert(Leased);
         // The lease ends with the last chunk.
         let frames = stream::unfold((self.chunks.into_iter(), self.lease), |(mut chunks, lease)| async move {
             let chunk = chunks.next()?;
@@ -132,8 +131,12 @@ async fn begin(list: &mut ListResponse) -> Result<(Vec<Bytes>, bool), StatusErro
     Ok((held, false))
 }
 
-/// Returns the complete body of a list, for an HTTP/1.0 client.
-async fn whole(mut list: ListResponse, mut lease: ObjectLease) -> Result<ResponseBody, StatusError> {
+/// Returns a list with its complete body, for an HTTP/1.0 client.
+async fn whole(
+    mut list: ListResponse,
+    parts: http::response::Parts,
+    mut lease: ObjectLease,
+) -> Result<Response<ResponseBody>, StatusError> {
     let mut held = Vec::new();
     while let Some(chunks) = list.next().await? {
         let length = held.len() + chunks.iter().map(Bytes::len).sum::<usize>();
@@ -143,7 +146,7 @@ async fn whole(mut list: ListResponse, mut lease: ObjectLease) -> Result<Respons
         lease.grow_to(1, length, 0).await?;
         chunks.iter().for_each(|chunk| held.extend_from_slice(chunk));
     }
-    Ok(lease.body(held.into()))
+    Ok(lease.respond(parts, held.into()))
 }
 
 /// Returns a body that filters the rest of the list as the client reads it.

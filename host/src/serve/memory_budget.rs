@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -40,12 +41,24 @@ const CHUNK: usize = 64 << 10;
 /// The memory for all buffered responses together.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
-    free: Arc<Semaphore>,
-    /// The part of clients other than node components.
-    of_others: Arc<Semaphore>,
-    units: u32,
+    all: Part,
+    /// What objects of clients other than node components take at most.
+    of_others: Part,
     wanted: Arc<Wanted>,
 }
+
+/// Memory that leases take.
+#[derive(Debug, Clone)]
+struct Part {
+    units: u32,
+    free: Arc<Semaphore>,
+    /// The units that are in leases. The semaphore counts those that wait, too.
+    leased: Arc<AtomicUsize>,
+}
+
+/// Marks a response whose body holds a lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leased;
 
 /// Who lacks memory.
 #[derive(Debug, Default)]
@@ -59,15 +72,15 @@ struct Wanted {
 /// The memory of one response; it returns to the budget on drop.
 #[derive(Debug)]
 pub(crate) struct MemoryLease {
-    free: Arc<Semaphore>,
+    part: Part,
     held: OwnedSemaphorePermit,
 }
 
 /// The memory of an object; it returns to the budget on drop.
 #[derive(Debug)]
 pub(crate) struct ObjectLease {
-    /// Of the part of others, then of all, each with the most that it takes.
-    parts: Vec<(u32, MemoryLease)>,
+    /// Of the part of others, then of all.
+    parts: Vec<MemoryLease>,
     wanted: Arc<Wanted>,
 }
 
@@ -96,14 +109,13 @@ impl MemoryBudget {
     #[must_use]
     pub(crate) fn new(bytes: usize) -> Self {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
-        let [free, of_others] = [units, units / 2].map(|units| Arc::new(Semaphore::new(units as usize)));
-        Self { free, of_others, units, wanted: Arc::default() }
+        Self { all: Part::new(units), of_others: Part::new(units / 2), wanted: Arc::default() }
     }
 
     /// The bytes that are not leased.
     #[must_use]
     pub(crate) fn free(&self) -> usize {
-        self.free.available_permits() * UNIT
+        (self.all.units as usize).saturating_sub(self.all.leased.load(Ordering::Relaxed)) * UNIT
     }
 
     /// Whether an object waits for memory, or has been refused some since the last call.
@@ -116,15 +128,15 @@ impl MemoryBudget {
     /// The size of the budget in bytes.
     #[must_use]
     pub(crate) fn bytes(&self) -> usize {
-        self.units as usize * UNIT
+        self.all.units as usize * UNIT
     }
 
     /// Leases memory that responses can do without; never waits. `None` if less than half of the budget would be left.
     pub(crate) fn spare(&self, bytes: usize) -> Option<MemoryLease> {
         let units = units(bytes);
-        let left = self.free.available_permits().checked_sub(units as usize)?;
-        let held = self.free.clone().try_acquire_many_owned(units).ok().filter(|_| left >= self.units as usize / 2)?;
-        Some(MemoryLease { free: self.free.clone(), held })
+        let left = self.all.free.available_permits().checked_sub(units as usize)?;
+        let held = self.all.take(units).filter(|_| left >= self.all.units as usize / 2)?;
+        Some(self.all.lease(held))
     }
 
     /// Leases memory for a response of about this size, after at most ten seconds. Cancel-safe.
@@ -133,12 +145,10 @@ impl MemoryBudget {
     /// The response exceeds the whole budget, or the wait timed out.
     pub(crate) async fn lease(&self, bytes: usize) -> Result<MemoryLease, OverBudget> {
         let units = units(bytes);
-        if units > self.units {
+        if units > self.all.units {
             return Err(OverBudget);
         }
-        let waited = tokio::time::timeout(TIMEOUT, self.free.clone().acquire_many_owned(units)).await;
-        let held = waited.ok().and_then(Result::ok).ok_or(OverBudget)?;
-        Ok(MemoryLease { free: self.free.clone(), held })
+        Ok(self.all.lease(self.all.wait_for(units).await.ok_or(OverBudget)?))
     }
 
     /// Reads a whole object for a client, with the memory for it and for what the filters make of it. Cancelling loses the bytes
@@ -168,13 +178,29 @@ impl MemoryBudget {
 
     /// The memory for what is held of a client's response as a whole; none so far.
     pub(crate) fn object_lease(&self, owner: &Owner) -> ObjectLease {
-        let of_others = (!owner.is_reserved()).then_some((self.units / 2, &self.of_others));
-        let parts = of_others.into_iter().chain([(self.units, &self.free)]);
-        let parts = parts.filter_map(|(most, of)| {
-            let held = of.clone().try_acquire_many_owned(0).ok()?;
-            Some((most, MemoryLease { free: of.clone(), held }))
-        });
-        ObjectLease { parts: parts.collect(), wanted: self.wanted.clone() }
+        let of_others = (!owner.is_reserved()).then_some(&self.of_others);
+        let parts = of_others.into_iter().chain([&self.all]);
+        let parts = parts.filter_map(|part| Some(part.lease(part.take(0)?))).collect();
+        ObjectLease { parts, wanted: self.wanted.clone() }
+    }
+}
+
+impl Part {
+    fn new(units: u32) -> Self {
+        Self { units, free: Arc::new(Semaphore::new(units as usize)), leased: Arc::default() }
+    }
+
+    fn take(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        self.free.clone().try_acquire_many_owned(units).ok()
+    }
+
+    async fn wait_for(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        tokio::time::timeout(TIMEOUT, self.free.clone().acquire_many_owned(units)).await.ok()?.ok()
+    }
+
+    fn lease(&self, held: OwnedSemaphorePermit) -> MemoryLease {
+        self.leased.fetch_add(held.num_permits(), Ordering::Relaxed);
+        MemoryLease { part: self.clone(), held }
     }
 }
 
@@ -189,45 +215,39 @@ impl ObjectLease {
         if length <= SMALL {
             return Ok(());
         }
-        let waits = self.parts.iter().all(|(_, lease)| lease.held.num_permits() == 0);
+        let waits = self.parts.iter().all(|lease| lease.held.num_permits() == 0);
         let bytes = copies * if waits { length.max(estimate).max(USUAL) } else { length };
-        for (most, lease) in &mut self.parts {
-            let more = units(bytes).min(*most) as usize;
-            let more = u32::try_from(more.saturating_sub(lease.held.num_permits())).unwrap_or(*most);
-            if more == 0 {
-                continue;
-            }
+        for lease in &mut self.parts {
+            let most = units(bytes).min(lease.part.units);
+            let more = most.saturating_sub(u32::try_from(lease.held.num_permits()).unwrap_or(most));
             let taken = if waits {
                 let _waits = Waits::begin(&self.wanted.waiting);
-                let waited = tokio::time::timeout(TIMEOUT, lease.free.clone().acquire_many_owned(more)).await;
-                waited.ok().and_then(Result::ok)
+                lease.part.wait_for(more).await
             } else {
-                lease.free.clone().try_acquire_many_owned(more).ok()
+                lease.part.take(more)
             };
             let Some(taken) = taken else {
                 self.wanted.is_refused.store(true, Ordering::Relaxed);
                 return Err(StatusError::OverBudget);
             };
-            lease.held.merge(taken);
+            lease.add(taken);
         }
         Ok(())
     }
 
-    /// The body of a response that is complete. A client that does not read it holds little more than what is left of it.
-    pub(crate) fn body(mut self, bytes: Bytes) -> ResponseBody {
-        self.shrink_to(bytes.len());
+    /// A response that is complete. A client that does not read it holds little more than what is left of it.
+    pub(crate) fn respond(mut self, mut parts: http::response::Parts, bytes: Bytes) -> Response<ResponseBody> {
         if bytes.len() <= CHUNK {
-            return full(bytes);
+            return Response::from_parts(parts, full(bytes));
         }
-        ObjectBody { rest: bytes, _lease: self }.boxed_unsync()
+        self.shrink_to(bytes.len());
+        parts.extensions.insert(Leased);
+        Response::from_parts(parts, ObjectBody { rest: bytes, _lease: self }.boxed_unsync())
     }
 
     /// Gives back what is more than these bytes.
     fn shrink_to(&mut self, bytes: usize) {
-        for (_, lease) in &mut self.parts {
-            let less = lease.held.num_permits().saturating_sub(units(bytes) as usize);
-            drop(lease.held.split(less));
-        }
+        self.parts.iter_mut().for_each(|lease| lease.shrink_to(units(bytes)));
     }
 }
 
@@ -264,11 +284,26 @@ impl MemoryLease {
     /// Less memory is free now.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let more = (units(bytes) as usize).saturating_sub(self.held.num_permits());
-        if more > 0 {
-            let more = u32::try_from(more).map_err(|_| OverBudget)?;
-            self.held.merge(self.free.clone().try_acquire_many_owned(more).map_err(|_| OverBudget)?);
-        }
+        let more = u32::try_from(more).map_err(|_| OverBudget)?;
+        self.add(self.part.take(more).ok_or(OverBudget)?);
         Ok(())
+    }
+
+    fn add(&mut self, more: OwnedSemaphorePermit) {
+        self.part.leased.fetch_add(more.num_permits(), Ordering::Relaxed);
+        self.held.merge(more);
+    }
+
+    fn shrink_to(&mut self, units: u32) {
+        let less = self.held.num_permits().saturating_sub(units as usize);
+        drop(self.held.split(less));
+        self.part.leased.fetch_sub(less, Ordering::Relaxed);
+    }
+}
+
+impl Drop for MemoryLease {
+    fn drop(&mut self) {
+        self.part.leased.fetch_sub(self.held.num_permits(), Ordering::Relaxed);
     }
 }
 
@@ -349,7 +384,7 @@ mod tests {
         let mut lease = budget.object_lease(&Owner::Node);
         lease.grow_to(2, 1 << 20, 0).await.unwrap();
         let bytes = Bytes::from(vec![7; 1 << 20]);
-        let mut body = lease.body(bytes.clone());
+        let mut body = lease.respond(Response::new(()).into_parts().0, bytes.clone()).into_body();
         assert_eq!((budget.free(), body.size_hint().exact()), (7 << 20, Some(1 << 20)));
         let mut sent = Vec::new();
         while let Some(frame) = body.frame().await {

@@ -20,6 +20,7 @@ use weir_document::list::{ItemOutcome, Piece};
 
 use super::forward;
 use super::get::LIMIT;
+use super::memory_budget::ObjectLease;
 use super::read::{ObjectsResponse, ReadRequest, ReadResponse, negotiate, path_with_objects};
 use crate::serve::Handlers;
 use crate::serve::body::{Meter, ResponseBody, full};
@@ -105,34 +106,27 @@ impl WriteRequest {
             parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let encoding = Encoding::from_content_type(content_type);
         let plain = DecodedBody::new(&parts.headers, body);
-        let whole = match plain {
-            Ok(plain) => {
-                let owner = handlers.access.owner(&self.asked.caller);
-                let whole = handlers.memory_budget.collect(&owner, plain, LIMIT).await;
-                whole.map_err(|error| Unfilterable(error.to_string()))
-            }
-            Err(reason) => Err(Unfilterable(reason)),
-        };
-        let filtered = match (encoding, whole) {
-            (Some(encoding), Ok((whole, lease))) => {
-                let filtered = self.filter(encoding, media_type, whole).await;
-                filtered.map(|(bytes, failure)| (encoding, bytes, failure, lease))
-            }
+        let filtered = match (encoding, plain) {
+            (Some(encoding), Ok(plain)) => self.filter(handlers, encoding, media_type, plain).await,
             (None, _) => Err(Unfilterable(format!("its content type is {content_type:?}"))),
-            (_, Err(reason)) => Err(reason),
+            (_, Err(reason)) => Err(Unfilterable(reason)),
         };
-        let (encoding, body, failure) = match filtered {
-            Ok((encoding, bytes, failure, lease)) => {
-                (encoding, lease.body(bytes), failure.map(|failure| failure.to_string()))
+        let (encoding, (bytes, lease), failure) = match filtered {
+            Ok((bytes, failure, lease)) => {
+                let encoding = encoding.unwrap_or(Encoding::Json);
+                (encoding, (bytes, Some(lease)), failure.map(|failure| failure.to_string()))
             }
-            Err(Unfilterable(reason)) => (Encoding::Json, full(Bytes::from_static(SUCCESS)), Some(reason)),
+            Err(Unfilterable(reason)) => (Encoding::Json, (Bytes::from_static(SUCCESS), None), Some(reason)),
         };
         headers::filtered_response(&mut parts.headers, encoding.content_type(Verb::Get));
         if let Some(reason) = failure {
             tracing::warn!(path = %self.asked.parsed.forward, component = self.asked.component, reason, "write succeeded, but its response cannot be filtered completely");
             add_warning(&mut parts.headers, &reason);
         }
-        Ok(Response::from_parts(parts, body))
+        Ok(match lease {
+            Some(lease) => lease.respond(parts, bytes),
+            None => Response::from_parts(parts, full(bytes)),
+        })
     }
 
     /// Whether the write replaces whole fields of the object by values that the client has read.
@@ -211,8 +205,23 @@ impl WriteRequest {
         Accepted { media_type, ..accepted }
     }
 
-    /// Filters the response to the write. Returns the first failure of a filter, whose object then has the edits before it.
+    /// Reads and filters the response to the write.
     async fn filter(
+        &self,
+        handlers: &Handlers,
+        encoding: Encoding,
+        media_type: MediaType,
+        plain: DecodedBody,
+    ) -> Result<(Bytes, Option<Failure>, ObjectLease), Unfilterable> {
+        let owner = handlers.access.owner(&self.asked.caller);
+        let whole = handlers.memory_budget.collect(&owner, plain, LIMIT).await;
+        let (whole, lease) = whole.map_err(|error| Unfilterable(error.to_string()))?;
+        let (bytes, failure) = self.filtered(encoding, media_type, whole).await?;
+        Ok((bytes, failure, lease))
+    }
+
+    /// Filters it. Returns the first failure of a filter, whose object then has the edits before it.
+    async fn filtered(
         &self,
         encoding: Encoding,
         media_type: MediaType,

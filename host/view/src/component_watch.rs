@@ -338,8 +338,7 @@ impl ComponentWatch {
         let MediaType { encoding, transform } = self.options.media_type;
         let of = EncodedAs { event_type, object, version, event };
         let encoded = encode(of, &self.format, encoding, transform)?;
-        let is_shared = event.is_some() && transform == Transform::None;
-        Ok(if is_shared { encoded } else { self.view.counted(encoded) })
+        Ok(if of.is_shared(transform) { encoded } else { self.view.counted(encoded) })
     }
 
     /// Encodes a BOOKMARK. `initial`: it marks the end of the initial state.

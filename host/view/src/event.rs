@@ -63,6 +63,17 @@ pub(crate) struct EncodedAs<'a> {
     pub(crate) event: Option<&'a ViewEvent>,
 }
 
+impl EncodedAs<'_> {
+    /// Whether all watches that send it in an encoding send the same bytes. Two may get the deletion of one event with two states, by
+    /// their selectors.
+    pub(crate) fn is_shared(&self, transform: Transform) -> bool {
+        let old = self.event.and_then(|event| event.old.as_deref());
+        let is_of_event =
+            self.event_type != EventType::Deleted || old.is_some_and(|old| std::ptr::eq(old, self.object));
+        self.event.is_some() && transform == Transform::None && is_of_event
+    }
+}
+
 /// Encodes an event for a client. A deletion carries the last state that clients saw; where they saw none, the object as it is.
 ///
 /// # Errors
@@ -82,12 +93,7 @@ pub(crate) fn encode(
         }
         frame(of.event_type, format, bytes, encoding, transform)
     };
-    // Two watches may get the deletion of one event with two states, by their selectors.
-    let is_shared = |event: &&ViewEvent| {
-        let is_old = event.old.as_ref().is_some_and(|old| std::ptr::eq(&raw const **old, of.object));
-        transform == Transform::None && (of.event_type != EventType::Deleted || is_old)
-    };
-    match of.event.filter(is_shared) {
+    match of.event.filter(|_| of.is_shared(transform)) {
         Some(event) => event.memo.encoded(of.event_type, encoding, encode),
         None => encode(),
     }

@@ -142,6 +142,10 @@ pub(crate) mod state {
             0
         }
 
+        pub(crate) fn admits_all(&self) -> bool {
+            true
+        }
+
         pub(crate) fn component_names(&self) -> Vec<String> {
             Vec::new()
         }

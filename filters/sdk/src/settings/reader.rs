@@ -218,11 +218,11 @@ impl<'de> Reader<'de> {
                 self.deeper()?;
                 Token::Object
             }
-            Some(b'-' | b'0'..=b'9') => match self.number()? {
-                (number, true) if let Ok(number) = number.parse() => Token::Unsigned(number),
-                (number, true) if let Ok(number) = number.parse() => Token::Signed(number),
-                (number, _) => Token::Fraction(number),
-            },
+            Some(b'-' | b'0'..=b'9') => {
+                let (number, is_integer) = self.number()?;
+                let integer = number.parse().map(Token::Unsigned).or_else(|_| number.parse().map(Token::Signed));
+                integer.ok().filter(|_| is_integer).unwrap_or(Token::Fraction(number))
+            }
             _ => return Err(self.malformed()),
         })
     }

@@ -17,6 +17,7 @@ use futures_util::stream;
 use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 use weir_kube::{Identity, Verb};
 use weir_upstream::clock;
@@ -43,6 +44,8 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// How soon after the end of a grace, or of none, a watch ends.
 const SHORTEST_GRACE: Duration = Duration::from_secs(5);
+/// When open watches are reviewed once more after an outage: no answer of before it counts any more.
+const AGAIN: Duration = Duration::from_secs(310);
 
 /// An open watch.
 struct CachedWatch {
@@ -160,17 +163,23 @@ impl CachedWatch {
             Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
             _ => MIN_TIMEOUT.mul_f64(1.0 + fastrand::f64()),
         };
+        let tasks = handlers.tasks.clone();
         // A private store is read with the client's own credential, and ends with that.
-        let of_permission = Some(&request.caller).filter(|caller| caller.identity() == Identity::Client);
-        let of_permission = of_permission.filter(|_| !watch.is_private());
+        let is_client = matches!(request.caller.identity(), Identity::Client | Identity::Impersonated);
+        let of_permission = Some(&request.caller).filter(|_| is_client && !watch.is_private());
         // One that is over already is so by this node's clock alone.
         let expires = of_permission.and_then(|caller| caller.expires()?.duration_since(clock::now()).ok());
         let lasts = expires.map_or(lasts, |expires| lasts.min(expires));
         let permission: Pin<Box<dyn Future<Output = ()> + Send>> = match of_permission {
-            Some(_) => Box::pin(permission_ended(handlers.clone(), request.clone())),
+            Some(_) => {
+                let (ended, has_ended) = oneshot::channel();
+                // A task of its own: others may wait for its review while nobody reads this watch.
+                tasks.spawn_until_stop(permission_task(handlers.clone(), request.clone(), ended));
+                Box::pin(async move { drop(has_ended.await) })
+            }
             None => Box::pin(std::future::pending()),
         };
-        let (deadline, tasks) = (Instant::now() + lasts, handlers.tasks.clone());
+        let deadline = Instant::now() + lasts;
         Self {
             handlers,
             request,
@@ -334,11 +343,20 @@ impl CachedWatch {
     }
 }
 
+async fn permission_task(handlers: Arc<Handlers>, request: Arc<CallerRequest>, mut ended: oneshot::Sender<()>) {
+    tokio::select! {
+        // The futures of requests upstream are large.
+        () = Box::pin(permission_ended(handlers, request)) => drop(ended.send(())),
+        () = ended.closed() => {}
+    }
+}
+
 /// Resolves when a client may not have what a shared view shows any more: its grace ends in an outage, or the API server says so
 /// after one. An API server reviews no open watch either, but none of its own lives on through an outage.
 async fn permission_ended(handlers: Arc<Handlers>, request: Arc<CallerRequest>) {
-    let mut reconnects = handlers.upstream.connectivity().reconnects();
-    let has_grace = !handlers.access.is_node_component(&request.caller);
+    let CallerRequest { caller, parsed, .. } = &*request;
+    let (mut reconnects, mut again) = (handlers.upstream.connectivity().reconnects(), None);
+    let has_grace = !handlers.access.is_node_component(caller);
     loop {
         let outage = handlers.outage.status();
         let left = outage.map_or(handlers.outage.grace(), |outage| outage.left);
@@ -346,14 +364,13 @@ async fn permission_ended(handlers: Arc<Handlers>, request: Arc<CallerRequest>) 
             return;
         }
         tokio::select! {
-            () = reconnects.next() => {
-                let CallerRequest { caller, component, parsed, .. } = &*request;
-                // The futures of requests upstream are large.
-                if Box::pin(handlers.access.is_revoked(caller, component, parsed)).await {
-                    return;
-                }
-            }
-            () = tokio::time::sleep(left.max(SHORTEST_GRACE)), if has_grace => {}
+            () = reconnects.next() => again = Some(Instant::now() + AGAIN.mul_f64(1.0 + fastrand::f64() / 5.0)),
+            () = tokio::time::sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => again = None,
+            () = tokio::time::sleep(left.max(SHORTEST_GRACE)), if has_grace => continue,
+        }
+        // Reviews of a certificate's user are those of its requests.
+        if caller.identity() == Identity::Client && handlers.access.is_revoked(caller, parsed).await {
+            return;
         }
     }
 }
