@@ -178,7 +178,7 @@ mod tests {
         let log = FailureLog::default();
         log.note(reason("kubelet", "gone"), "/first");
         for n in 0..2 * MAX_REASONS {
-            let logged = log.note(reason(&n.to_string(), "gone"), &"/");
+            let logged = log.note(reason(&n.to_string(), "gone"), "/");
             assert_eq!(logged.is_some(), n < 9, "they do not fill the log");
         }
         assert_eq!(log.reasons().len(), MAX_REASONS);
