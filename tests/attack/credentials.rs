@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Method;
 use serde_json::json;
-use weir_apiserver::{Action, ApiServer, Recorded};
+use weir_apiserver::{Action, ApiServer, Enforce, Recorded};
 use weir_tests::client::{Answer, Client, PATIENCE, whole};
 use weir_tests::daemon::{Daemon, Setup};
 use weir_tests::edge::api_server;
@@ -439,4 +439,23 @@ async fn what_stands_behind_the_api_server_ends_no_credential() {
         }
         assert_eq!([status(&ended, ALL).await, status(&ended, MAP).await], [503, 503], "by the API server itself");
     }
+}
+
+/// Beside a token in a WebSocket sub-protocol, which of both counts is not known, and nothing may be kept for a client that has none.
+#[tokio::test]
+async fn an_explanation_with_two_tokens_gives_a_client_without_one_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, mut link, weir) = start(&folder).await;
+    server.set_policy(|asked| asked.token.is_some());
+    server.enforce(Enforce::Everybody);
+    let both = weir.admin().with("authorization", "Bearer opaque");
+    let both = both.with("connection", "Upgrade").with("upgrade", "websocket");
+    let both = both.with("sec-websocket-protocol", "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.eA");
+    let path = "/api/v1/namespaces/default/services/web";
+    let explained = both.get(&format!("/explain{path}?component=kube-proxy")).await;
+    assert_eq!(explained.status, 200, "{}", explained.text());
+    let (anonymous, named) = (weir.client("tool"), format!("{ALL}&fieldSelector=metadata.name%3Dweb"));
+    assert_eq!((status(&anonymous, &named).await, status(&anonymous, path).await), (403, 403));
+    disconnect(&mut link, &weir).await;
+    assert_eq!((status(&anonymous, &named).await, status(&anonymous, path).await), (503, 503));
 }

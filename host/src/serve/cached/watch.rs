@@ -345,8 +345,7 @@ impl CachedWatch {
 
 async fn permission_task(handlers: Arc<Handlers>, request: Arc<CallerRequest>, mut ended: oneshot::Sender<()>) {
     tokio::select! {
-        // The futures of requests upstream are large.
-        () = Box::pin(permission_ended(handlers, request)) => drop(ended.send(())),
+        () = permission_ended(handlers, request) => drop(ended.send(())),
         () = ended.closed() => {}
     }
 }
@@ -368,8 +367,8 @@ async fn permission_ended(handlers: Arc<Handlers>, request: Arc<CallerRequest>) 
             () = tokio::time::sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => again = None,
             () = tokio::time::sleep(left.max(SHORTEST_GRACE)), if has_grace => continue,
         }
-        // Reviews of a certificate's user are those of its requests.
-        if caller.identity() == Identity::Client && handlers.access.is_revoked(caller, parsed).await {
+        // Reviews of a certificate's user are those of its requests. The futures of requests upstream are large.
+        if caller.identity() == Identity::Client && Box::pin(handlers.access.is_revoked(caller, parsed)).await {
             return;
         }
     }

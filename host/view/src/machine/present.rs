@@ -65,6 +65,9 @@ struct Touched<O> {
     held: Arc<O>,
     /// Whether it has had another state since, which the client may hold instead.
     has_other: bool,
+    /// Whether clients did not see it in between: one that is cut off before its present state comes holds the former one, at a version
+    /// at which it was gone.
+    has_left: bool,
 }
 
 impl<O: Object> PresentState<O> {
@@ -75,10 +78,19 @@ impl<O: Object> PresentState<O> {
         for (_, event) in core.history().iter_from(core.position_after(from)) {
             let (Some(key), Some(first)) = (&event.key, event.old.as_ref().or(event.new.as_ref())) else { continue };
             let (old, new) = selector.of_event(event);
-            let first =
-                || Touched { is_selected: false, is_added: event.old.is_none(), held: first.clone(), has_other: false };
+            let first = || Touched {
+                is_selected: false,
+                is_added: event.old.is_none(),
+                held: first.clone(),
+                has_other: false,
+                has_left: false,
+            };
+            let is_seen = |object: &Option<Arc<O>>, selects: bool| {
+                selects && object.as_ref().is_some_and(|object| object.is_shown())
+            };
             let object = touched.entry(key.clone()).or_insert_with(first);
             object.is_selected |= old || new;
+            object.has_left |= is_seen(&event.old, old) && !is_seen(&event.new, new);
             // What stands in for a failure shows the state of before, and what is hidden is in no stream of this view.
             let is_other = |new: &Arc<O>| new.is_shown() && !new.stands_in() && new.version() != object.held.version();
             object.has_other |= event.new.as_ref().is_some_and(is_other);
@@ -91,6 +103,7 @@ impl<O: Object> PresentState<O> {
             let now = state.objects.get(key);
             let is_selected = now.is_some_and(|now| selector.matches(now));
             let is_kept = is_selected && now.is_some_and(|now| now.is_shown() || now.has_failed());
+            let is_kept = is_kept && (object.is_added || !object.has_left);
             !is_kept && state.to_delete(now, Some(object), is_selected).is_some()
         });
         (!is_uncertain).then_some(state)

@@ -135,6 +135,16 @@ fn what_a_client_has_of_an_object_without_an_outcome_is_not_kept_after_its_delet
     }
 }
 
+/// A client is cut off amid the changes of a present state, before those of an object that was gone in between. The object is hidden
+/// when it comes back.
+#[test]
+fn what_a_client_holds_of_an_object_that_was_gone_in_between_is_deleted_as_it_holds_it() {
+    use Act::{Delete, Deliver, Flip, Follow, ListView, WatchOld, Write};
+    let before = [Write(1, 2), Follow, ListView(2), Delete(1), Follow, Write(0, 2), Write(1, 0), Follow, Follow];
+    let acts = [&before[..], &[Flip, WatchOld(2, 3), Deliver(2)]].concat();
+    assert_eq!(run(&acts, None), Ok(()));
+}
+
 #[test]
 fn each_rule_is_needed() {
     for rule in RULES {

@@ -33,6 +33,8 @@ pub(super) struct World {
     /// The objects of which it is not known which state clients hold: their filter has failed, a client listed them while the view
     /// was behind, or they were deleted and came back among the events of one catch-up.
     is_unknown: BTreeSet<u64>,
+    /// The versions that a view has shown before a kill lost them. The next one may make them with another chain.
+    lost: BTreeSet<u64>,
     view: ViewCore<Obj>,
     taken: u64,
     stamps: Stamps,
@@ -50,6 +52,7 @@ impl World {
             number: 0,
             failing: None,
             is_unknown: BTreeSet::new(),
+            lost: BTreeSet::new(),
             view: ViewCore::new(EVENTS),
             taken: 0,
             stamps: Stamps::default(),
@@ -163,9 +166,8 @@ impl World {
         self.clients[n].fell_back |= self.clients[n].version.is_some_and(|held| version < held);
         // One that goes back, to a view that has gone back, too: a kill lost what was not on disk yet.
         if self.clients[n].fell_back {
-            let reached = self.view.version();
-            let later = self.clients[n].held.iter().filter(|(_, (held, _))| *held > reached);
-            self.is_unknown.extend(later.map(|(key, _)| *key));
+            let lost = self.clients[n].held.iter().filter(|(_, (held, _))| self.lost.contains(held));
+            self.is_unknown.extend(lost.map(|(key, _)| *key));
         }
         // Later versions are no versions of what the client holds any more.
         self.clients[n].given.retain(|given| *given <= version);
@@ -487,7 +489,9 @@ impl World {
             }
             Act::Crash(back) => {
                 self.clients.iter_mut().for_each(|client| client.stream = None);
-                self.start(self.view.version().saturating_sub(back).max(1));
+                let (shown, kept) = (self.view.version(), self.view.version().saturating_sub(back).max(1));
+                self.lost.extend(kept + 1..=shown);
+                self.start(kept);
             }
             Act::Fail(key) => {
                 // The last good outcome stands in: another chain may have made it.
