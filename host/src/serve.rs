@@ -28,17 +28,19 @@ pub(crate) mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_access::{Access, Outage};
+use bytes::Bytes;
+use weir_access::{Access, Caller, Outage};
 use weir_process::ledger::Ledger;
-use weir_upstream::{Tasks, Upstream};
+use weir_upstream::{DecodedBody, Tasks, Upstream};
 use weir_view::Views;
 
 use self::cached::list_memory::ListMemory;
 pub(crate) use self::failure_log::{FailureLog, FailureStatus};
-use self::memory_budget::MemoryBudget;
+use self::memory_budget::{MemoryBudget, ObjectLease};
 pub use self::metrics::ProxyMetrics;
 pub(crate) use self::metrics::handler_of;
 use self::read::ReadRequest;
+use self::respond::StatusError;
 use self::route::Chains;
 use crate::config::{Compression, Resend};
 
@@ -69,6 +71,18 @@ pub(crate) struct Handlers {
 }
 
 impl Handlers {
+    /// Reads a whole object for a client, with the memory that it takes.
+    ///
+    /// # Errors
+    /// As [`MemoryBudget::collect`].
+    pub(crate) async fn whole_object(
+        &self,
+        caller: &Caller,
+        body: DecodedBody,
+    ) -> Result<(Bytes, ObjectLease), StatusError> {
+        self.memory_budget.collect(&self.access.owner(caller), body, get::LIMIT).await
+    }
+
     /// The views that clients share. `None`: there are none.
     pub(crate) fn shared_views(&self) -> Option<&Arc<Views>> {
         self.views.are_shared().then_some(&self.views)

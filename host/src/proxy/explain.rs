@@ -258,8 +258,7 @@ impl Proxy {
             .map_err(outage)?;
         let (parts, body) = response.into_parts();
         let body = DecodedBody::new(&parts.headers, body).map_err(StatusError::InvalidResponse)?;
-        let owner = self.handlers.access.owner(caller);
-        let (bytes, lease) = self.handlers.memory_budget.collect(&owner, body, LIMIT).await?;
+        let (bytes, lease) = self.handlers.whole_object(caller, body).await?;
         if !parts.status.is_success() {
             return Err(ExplainError { code: parts.status, message: message(&bytes, parts.status) });
         }

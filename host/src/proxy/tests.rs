@@ -167,7 +167,11 @@ impl ProxyFixture {
     }
 
     async fn watch(&self, path: &str) -> EventReader {
-        let response = self.send(path, &[]).await;
+        self.watch_as(path, &[]).await
+    }
+
+    async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> EventReader {
+        let response = self.send(path, headers).await;
         assert_eq!(response.status(), StatusCode::OK, "{path}");
         EventReader { body: response.into_body(), rest: Vec::new() }
     }

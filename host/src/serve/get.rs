@@ -31,13 +31,12 @@ pub(crate) async fn get(
     keep: Option<Keep<'_>>,
 ) -> Result<Response<ResponseBody>, StatusError> {
     let invalid = |error: weir_document::Error| StatusError::InvalidResponse(error_report(&error));
-    let owner = handlers.access.owner(&read.asked.caller);
     let (mut parts, object, lease) = loop {
         let ObjectsResponse { parts, body, encoding } = match read.send(handlers, read.upstream_path()).await? {
             ReadResponse::Objects(objects) => objects,
             ReadResponse::Other(response) => return Ok(response),
         };
-        let (bytes, lease) = handlers.memory_budget.collect(&owner, *body, LIMIT).await?;
+        let (bytes, lease) = handlers.whole_object(&read.asked.caller, *body).await?;
         match EncodedObject::decode(encoding, read.media_type.transform, bytes.clone()).map_err(invalid)? {
             Some(object) if object.is_complete() => {
                 if let Some(keep) = keep {

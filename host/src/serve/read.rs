@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
-use super::{forward, get};
+use super::forward;
 use crate::serve::Handlers;
 use crate::serve::body::ResponseBody;
 use crate::serve::caller_request::CallerRequest;
@@ -128,8 +128,7 @@ impl ReadRequest {
         let ReadResponse::Objects(ObjectsResponse { body, .. }) = self.first(handlers).await?.ok()? else {
             return None;
         };
-        let owner = handlers.access.owner(&self.asked.caller);
-        let (bytes, _lease) = handlers.memory_budget.collect(&owner, *body, get::LIMIT).await.ok()?;
+        let (bytes, _lease) = handlers.whole_object(&self.asked.caller, *body).await.ok()?;
         Document::json(bytes).resource_version().ok()??.parse().ok()
     }
 

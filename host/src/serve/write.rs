@@ -175,8 +175,7 @@ impl WriteRequest {
             ReadResponse::Other(response) => return Ok(Some(response)),
         };
         let invalid = |reason: String| StatusError::InvalidResponse(reason);
-        let owner = handlers.access.owner(&self.asked.caller);
-        let (bytes, _lease) = handlers.memory_budget.collect(&owner, *body, LIMIT).await?;
+        let (bytes, _lease) = handlers.whole_object(&self.asked.caller, *body).await?;
         let object =
             EncodedObject::decode(encoding, Transform::None, bytes).map_err(|error| invalid(error.to_string()))?;
         let Some(object) = object else { return Ok(None) };
@@ -213,8 +212,7 @@ impl WriteRequest {
         media_type: MediaType,
         plain: DecodedBody,
     ) -> Result<(Bytes, Option<Failure>, ObjectLease), Unfilterable> {
-        let owner = handlers.access.owner(&self.asked.caller);
-        let whole = handlers.memory_budget.collect(&owner, plain, LIMIT).await;
+        let whole = handlers.whole_object(&self.asked.caller, plain).await;
         let (whole, lease) = whole.map_err(|error| Unfilterable(error.to_string()))?;
         let (bytes, failure) = self.filtered(encoding, media_type, whole).await?;
         Ok((bytes, failure, lease))

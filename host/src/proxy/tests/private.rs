@@ -32,12 +32,6 @@ impl ProxyFixture {
         };
         tokio::time::timeout(Duration::from_secs(20), opened).await.unwrap();
     }
-
-    async fn watch_as(&self, path: &str, headers: &[(&str, &str)]) -> EventReader {
-        let response = self.send(path, headers).await;
-        assert_eq!(response.status(), StatusCode::OK, "{path}");
-        EventReader { body: response.into_body(), rest: Vec::new() }
-    }
 }
 
 #[tokio::test]

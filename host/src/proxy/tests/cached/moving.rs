@@ -49,9 +49,7 @@ async fn watching<const N: usize>(components: [&str; N]) -> (ProxyFixture, [Even
 
 async fn watch_as(fixture: &ProxyFixture, component: &str, from: &str) -> EventReader {
     let path = format!("{SERVICES}?watch=1&allowWatchBookmarks=true&resourceVersion={from}");
-    let response = fixture.send(&path, &[("user-agent", &format!("{component}/1"))]).await;
-    assert_eq!(response.status(), StatusCode::OK);
-    EventReader { body: response.into_body(), rest: Vec::new() }
+    fixture.watch_as(&path, &[("user-agent", &format!("{component}/1"))]).await
 }
 
 #[tokio::test]

@@ -218,9 +218,7 @@ async fn a_view_that_is_closed_while_a_read_waits_for_a_version_has_not_reached_
 impl ProxyFixture {
     async fn watch_with(&self, token: &str, from: &str) -> EventReader {
         let path = format!("{SERVICES}?watch=1&resourceVersion={from}");
-        let response = self.send(&path, &[("authorization", &format!("Bearer {token}"))]).await;
-        assert_eq!(response.status(), StatusCode::OK);
-        EventReader { body: response.into_body(), rest: Vec::new() }
+        self.watch_as(&path, &[("authorization", &format!("Bearer {token}"))]).await
     }
 }
 
