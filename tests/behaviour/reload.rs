@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base64::Engine;
+use http::Method;
 use serde_json::{Value, json};
 use weir_apiserver::ApiServer;
 use weir_tests::built;
-use weir_tests::client::{Events, names};
+use weir_tests::client::{Client, Events, names};
 use weir_tests::daemon::{Setup, manifest, replace};
 use weir_tests::guests::hostile;
 use weir_tests::machine::Machine;
@@ -459,4 +461,79 @@ async fn a_changed_match_rule_affects_only_the_clients_that_it_matches() {
     weir.put_filters(&NO_LOAD_BALANCERS.replace("*/services", "nobody/configmaps"));
     weir.logged_after(from, "filter set activated").await;
     assert_eq!(events.next_named().await, "ADDED shop");
+}
+
+/// What the filter of `e2e.test` does: it reads each object, and keeps it. `OTHERS` may be further rules.
+const KEEP: &str = "
+filters:
+  - name: keep
+    module: guest.wasm
+    match: ['e2e.test/*' OTHERS]
+    settings: {ops: [{read: [0, name]}, {read: [0, json]}]}
+";
+
+/// Opens a watch from each version that the first watch gets, and expects the same events in all of them.
+async fn concurrent_watches(client: &Client, namespace: &str) {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let from = client.json(&path).await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let writer = {
+        let (client, path) = (client.clone().with("content-type", "application/json"), path.clone());
+        tokio::spawn(async move {
+            for n in 0..200 {
+                let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("cm-{n}")}});
+                let created = client.send(Method::POST, &path, object.to_string()).await;
+                assert_eq!(created.status(), 201);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                if n % 3 == 0 {
+                    let deleted = client.send(Method::DELETE, &format!("{path}/cm-{n}"), "").await;
+                    assert_eq!(deleted.status(), 200);
+                }
+            }
+        })
+    };
+    let (mut watches, mut version) = (Vec::new(), from);
+    for n in 0..60 {
+        let watch = format!("{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}");
+        watches.push(client.watch(&watch).await);
+        let (mut events, begun) = (Vec::new(), version);
+        for watch in &mut watches {
+            let event = watch.next_change().await;
+            events.push(event["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
+        }
+        version = events[0].clone();
+        assert!(events.iter().all(|event| *event == version), "watch {n} from {begun} in {namespace}: {events:?}");
+    }
+    writer.await.unwrap();
+}
+
+#[tokio::test]
+async fn watches_from_each_version_get_the_same_events_while_the_rules_of_others_change() {
+    let guest = std::fs::read(built::target().join("guest.wasm")).unwrap();
+    for shared in [false, true] {
+        let server = edge().await;
+        let setup = Setup::new(server.url()).filters(&KEEP.replace("OTHERS", "")).module("guest", &guest);
+        let setup = if shared { setup } else { setup.uncached() };
+        let weir = setup.start_ready().await;
+        let client = weir.client("e2e.test");
+        let namespaces = ["a", "b", "c", "d"];
+        for namespace in namespaces {
+            server
+                .store()
+                .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+                .unwrap();
+        }
+        let done = futures_util::future::join_all(namespaces.map(|namespace| concurrent_watches(&client, namespace)));
+        let reloads = async {
+            for others in [", 'nobody/configmaps'", ""].iter().cycle() {
+                let from = weir.log_length();
+                weir.put_filters(&KEEP.replace("OTHERS", others));
+                weir.logged_after(from, "filter set activated").await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::select! {
+            _ = done => {}
+            () = reloads => {}
+        }
+    }
 }

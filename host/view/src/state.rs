@@ -336,7 +336,12 @@ impl View {
     }
 
     pub(super) fn note_end(&self, state: &mut ViewState, version: u64, shown_by: Option<ChainVersion>) {
-        if shown_by != Some(self.snapshot().chain.unwrap_or(ChainVersion::UNFILTERED)) {
+        let shows = match self.has_objects() {
+            true => self.snapshot().chain,
+            // What it begins with.
+            false => state.shows.chain.as_ref().map(Chain::version),
+        };
+        if shown_by != Some(shows.unwrap_or(ChainVersion::UNFILTERED)) {
             state.ended_at = state.ended_at.max(version);
         }
     }

@@ -143,6 +143,31 @@ async fn a_watch_whose_view_is_closed_while_it_waits_for_its_list_is_refused() {
     assert!(response.headers().contains_key("retry-after"));
 }
 
+/// Lists of other clients end while its store waits for its own.
+#[tokio::test]
+async fn a_watch_whose_view_has_no_objects_yet_gets_nothing_twice() {
+    let (fixture, _script) = filtered().await;
+    let list = fixture.settle(SERVICES).await;
+    let (release, released) = watch::channel(false);
+    fixture.server.on_request(move |request| match request.query == "limit=500" {
+        true => {
+            let mut released = released.clone();
+            let wait = async move { drop(released.wait_for(|is| *is).await) };
+            Action::After(Box::pin(wait), Box::new(Action::Serve))
+        }
+        false => Action::Serve,
+    });
+    let others = async {
+        fixture.opened((1, 0)).await;
+        fixture.json(SERVICES).await;
+        release.send_replace(true);
+    };
+    let path = format!("{WATCH}&resourceVersion={}", version(&list));
+    let (mut events, ()) = tokio::join!(fixture.watch(&path), others);
+    fixture.service("d", "ClusterIP");
+    assert_eq!(events.next_summary().await, "ADDED d");
+}
+
 #[tokio::test]
 async fn a_store_that_fails_for_one_client_alone_is_no_failing_cache() {
     let (fixture, _script) = filtered().await;
