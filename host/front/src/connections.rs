@@ -5,6 +5,7 @@
 //! If there is no idle one, the connection of a peer at its share is refused, and one at a full port waits.
 
 mod peer_uid;
+mod request_memory;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::peer_uid::peer_uid;
+use self::request_memory::{RequestCharge, RequestMemory};
 
 /// [`OpenConnection::idle_since`] of a connection with requests.
 const BUSY: u64 = u64::MAX;
@@ -37,6 +39,7 @@ pub struct Connections {
     max: usize,
     share: usize,
     table: Mutex<Table>,
+    requests: Arc<RequestMemory>,
     freed: Notify,
     created: Instant,
 }
@@ -71,7 +74,11 @@ struct Registered {
 
 /// A request of a connection, or a stream that was upgraded from it. The connection is not idle until it is dropped.
 #[derive(Debug)]
-pub struct ActiveRequest(Connection);
+pub struct ActiveRequest {
+    connection: Connection,
+    /// What its head takes of the memory.
+    head: Option<RequestCharge>,
+}
 
 /// Why a connection is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +114,8 @@ impl Connections {
     /// Creates the table of a port that has at most `max` connections.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
-        let table = Mutex::default();
-        Arc::new(Self { max, share: max.div_ceil(2), table, freed: Notify::new(), created: Instant::now() })
+        let (table, requests) = (Mutex::default(), Arc::default());
+        Arc::new(Self { max, share: max.div_ceil(2), table, requests, freed: Notify::new(), created: Instant::now() })
     }
 
     /// Resolves when a connection has ended or become idle. One that did so before this call counts, if no call has seen it. Cancel-safe, for
@@ -188,7 +195,13 @@ impl Table {
 impl ActiveRequest {
     /// The connection of the request.
     pub fn connection(&self) -> &Connection {
-        &self.0
+        &self.connection
+    }
+
+    /// The same request, whose head counts until it is dropped.
+    pub(crate) fn with_head(mut self, head: RequestCharge) -> Self {
+        self.head = Some(head);
+        self
     }
 }
 
@@ -203,6 +216,11 @@ impl Connection {
         &self.0.open.close
     }
 
+    /// What the requests of its port take of the memory.
+    pub(crate) fn requests(&self) -> &Arc<RequestMemory> {
+        &self.0.connections.requests
+    }
+
     /// The number of requests.
     pub(crate) fn active(&self) -> watch::Receiver<usize> {
         self.0.open.active.subscribe()
@@ -214,7 +232,7 @@ impl Connection {
             *active += 1;
             self.0.open.idle_since.store(BUSY, Ordering::Release);
         });
-        ActiveRequest(self.clone())
+        ActiveRequest { connection: self.clone(), head: None }
     }
 
     /// Resolves when the connection has had no request for this long. Cancel-safe.
@@ -239,7 +257,7 @@ impl Connection {
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        let Registered { connections, open } = &*self.0.0;
+        let Registered { connections, open } = &*self.connection.0;
         open.active.send_modify(|active| {
             *active = active.saturating_sub(1);
             if *active == 0 {

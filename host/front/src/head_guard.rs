@@ -22,7 +22,7 @@ use weir_kube::Encoding;
 
 /// The largest request head. In HTTP/2 a field counts as its name, its value and 32 bytes more (RFC 9113, section 6.5.2).
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
-/// The most header fields of an HTTP/1.1 request. The parser has a table for each request, so it is no more than needed.
+/// The most header fields of a request. The parser of HTTP/1.1 has a table for each request, so it is no more than needed.
 pub(crate) const HEAD_FIELDS: usize = 1024;
 /// How long a refused client has to read the Status. Closing at once would reset the connection while it still sends.
 const LINGER: Duration = Duration::from_secs(1);
@@ -43,6 +43,9 @@ pub enum HeadError {
     /// It exceeds [`HEAD_BYTES`] or [`HEAD_FIELDS`].
     #[error("its head has more than {} KiB or {HEAD_FIELDS} header fields", HEAD_BYTES >> 10)]
     TooLarge,
+    /// The client has too many open requests: [`crate::connections`].
+    #[error("the open requests of this client, or of all, take as much memory as they may")]
+    Share,
 }
 
 impl HeadError {
@@ -53,6 +56,7 @@ impl HeadError {
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::LongTarget => StatusCode::URI_TOO_LONG,
             Self::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Share => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -65,7 +69,8 @@ impl HeadError {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let size = target + fields.sum::<usize>();
-        if request.version() == Version::HTTP_2 && size > HEAD_BYTES { Err(Self::TooLarge) } else { Ok(()) }
+        let is_large = size > HEAD_BYTES || request.headers().len() > HEAD_FIELDS;
+        if request.version() == Version::HTTP_2 && is_large { Err(Self::TooLarge) } else { Ok(()) }
     }
 }
 

@@ -53,6 +53,7 @@ pub struct Front {
     max_connections: usize,
     refused_heads: LogLimit,
     refused_connections: LogLimit,
+    refused_certificates: LogLimit,
 }
 
 impl Front {
@@ -66,6 +67,7 @@ impl Front {
             max_connections,
             refused_heads: LogLimit::default(),
             refused_connections: LogLimit::default(),
+            refused_certificates: LogLimit::default(),
         })
     }
 
@@ -88,7 +90,7 @@ impl Front {
     fn log_refused(&self, peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
         if let Some(omitted) = self.refused_heads.permit() {
             let error = error_report(error);
-            tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large");
+            tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large, or its client has too many requests");
         }
     }
 }
@@ -253,7 +255,9 @@ async fn serve_tls<H: Handler>(
             Some(tls.trust.register(subject, chain, address, peer.connection.close().clone()))
         }
         Some((_, None)) => {
-            tracing::warn!(%address, "connection closed: its client certificate names no user");
+            if let Some(omitted) = port.front.refused_certificates.permit() {
+                tracing::warn!(%address, omitted, "connection closed: its client certificate names no user");
+            }
             return;
         }
     };
@@ -360,8 +364,10 @@ async fn answer<H: Handler>(
     peer: Peer,
     active: ActiveRequest,
 ) -> Response<H::Body> {
-    match HeadError::check(&request) {
-        Ok(()) => port.handler.answer(request, peer, active).await,
+    let charged = HeadError::check(&request)
+        .and_then(|()| peer.connection.requests().charge(peer.connection.peer(), &request).ok_or(HeadError::Share));
+    match charged {
+        Ok((_until_response, head)) => port.handler.answer(request, peer, active.with_head(head)).await,
         Err(error) => {
             port.front.log_refused(peer.address, &error);
             let refusal = H::refusal(error, Encoding::for_errors(request.headers()));

@@ -10,7 +10,7 @@ use crate::serve::respond::{ApiStatus, StatusError};
 /// Why a request is refused before a handler gets it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
-    /// 400, 414 or 431: the head of the request is not HTTP, or too large.
+    /// 400, 414 or 431: the head of the request is not HTTP, or too large. 429 with Retry-After: its client has too many requests.
     #[error("weir rejects the request: {0}")]
     Head(#[from] HeadError),
     /// 400: `Connection` names a header that must reach the API server.
@@ -51,7 +51,7 @@ impl ApiStatus for RequestError {
 
     fn retry_after(&self) -> Option<u16> {
         match self {
-            Self::TooMany(_) => Some(1),
+            Self::TooMany(_) | Self::Head(HeadError::Share) => Some(1),
             _ => self.passed_on()?.retry_after(),
         }
     }
@@ -76,6 +76,7 @@ mod tests {
             (HeadError::Invalid, 400, json!("BadRequest")),
             (HeadError::LongTarget, 414, Value::Null),
             (HeadError::TooLarge, 431, Value::Null),
+            (HeadError::Share, 429, json!("TooManyRequests")),
         ] {
             let error = RequestError::Head(error);
             let status = serde_json::to_value(error.status()).unwrap();
@@ -88,6 +89,7 @@ mod tests {
     fn a_refusal_that_ends_by_itself_says_when_to_retry() {
         for (error, expected) in [
             (RequestError::TooMany(400), Some("1")),
+            (HeadError::Share.into(), Some("1")),
             (StatusError::Stopping.into(), Some("1")),
             (StatusError::Starting.into(), Some("1")),
             (RequestError::Method, None),

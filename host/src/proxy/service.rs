@@ -132,7 +132,8 @@ impl Proxy {
         let of_views = parsed.resource().filter(|resource| is_read(resource)).filter(is_of_views);
         let is_cacheable = of_views.is_some() && *method == Method::GET;
         if is_cacheable
-            && let Some(response) = cached::respond(&self.handlers, &asked, self.handlers.upstream.is_reachable()).await
+            && let Some(response) =
+                Box::pin(cached::respond(&self.handlers, &asked, self.handlers.upstream.is_reachable())).await
         {
             return response;
         }
@@ -169,7 +170,7 @@ impl Proxy {
                 let _ = timeout(KNOWN, self.handlers.access.authenticate(caller)).await;
             }
         };
-        let response = self.respond_upstream(request, context, peer, remembered.as_ref());
+        let response = Box::pin(self.respond_upstream(request, context, peer, remembered.as_ref()));
         let (response, ()) = tokio::join!(response, known);
         let response = guarded(response, in_flight);
         let outcome = Outcome {
@@ -191,7 +192,7 @@ impl Proxy {
         }
         if response.status().is_server_error() && self.handlers.upstream.is_failing() {
             let cached = match is_cacheable {
-                true => cached::respond(&self.handlers, &asked, false).await,
+                true => Box::pin(cached::respond(&self.handlers, &asked, false)).await,
                 false => None,
             };
             return match (cached, &remembered) {

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep};
 use crate::serve::body::{AbortError, ResponseBody};
 use crate::serve::memory_budget::Leased;
 use weir_front::{ActiveRequest, ConnectionPeer};
+use weir_process::LogLimit;
 
 /// How long a client may take nothing. A person may have paused `kubectl logs | less`.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -46,6 +47,7 @@ const WANTED: u64 = u64::MAX;
 pub(super) struct UnreadAnswers {
     answers: Mutex<Vec<Weak<OpenAnswer>>>,
     created: Instant,
+    given_up: LogLimit,
 }
 
 /// One answer.
@@ -94,7 +96,7 @@ struct UnreadAnswer {
 
 impl UnreadAnswers {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { answers: Mutex::default(), created: Instant::now() })
+        Arc::new(Self { answers: Mutex::default(), created: Instant::now(), given_up: LogLimit::default() })
     }
 
     /// Attaches a request to the body of its answer, and notes whether the client reads it.
@@ -129,7 +131,7 @@ impl UnreadAnswers {
             match answer.given_up() {
                 Some(since) if since.elapsed() > CLOSE => answer.active.connection().close().cancel(),
                 Some(_) => {}
-                None if waited > PATIENCE => answer.give_up("its client reads nothing"),
+                None if waited > PATIENCE => answer.give_up("its client reads nothing", &self.given_up),
                 None => unread.push(UnreadAnswer { waited, held: HELD, answer }),
             }
         }
@@ -142,10 +144,10 @@ impl UnreadAnswers {
         if is_wanted {
             let leased: Vec<_> = unread.iter().filter(|unread| unread.answer.is_leased).cloned().collect();
             let held: usize = leased.iter().map(|unread| unread.held).sum();
-            give_up_beyond(leased, held / 2);
+            give_up_beyond(leased, held / 2, &self.given_up);
             unread.retain(|unread| unread.answer.given_up().is_none());
         }
-        give_up_beyond(unread, free);
+        give_up_beyond(unread, free, &self.given_up);
     }
 
     /// The answers that clients have not taken on for a moment.
@@ -166,7 +168,7 @@ impl UnreadAnswers {
 }
 
 /// Gives up answers until the others hold no more than this.
-fn give_up_beyond(unread: Vec<UnreadAnswer>, free: usize) {
+fn give_up_beyond(unread: Vec<UnreadAnswer>, free: usize, logged: &LogLimit) {
     let mut held: usize = unread.iter().map(|unread| unread.held).sum();
     let mut of_peer: HashMap<ConnectionPeer, (usize, Vec<UnreadAnswer>)> = HashMap::new();
     for unread in unread.into_iter().filter(|unread| unread.held > 0) {
@@ -178,9 +180,10 @@ fn give_up_beyond(unread: Vec<UnreadAnswer>, free: usize) {
     while held > free {
         let Some((sum, answers)) = of_peer.values_mut().max_by_key(|(sum, _)| *sum) else { return };
         let Some(largest) = answers.pop() else { return };
-        largest
-            .answer
-            .give_up("its client does not read it, and the memory for responses is used up (a quarter of --memory)");
+        largest.answer.give_up(
+            "its client does not read it, and the memory for responses is used up (a quarter of --memory)",
+            logged,
+        );
         *sum -= largest.held;
         held -= largest.held;
     }
@@ -228,9 +231,11 @@ impl OpenAnswer {
         }
     }
 
-    fn give_up(&self, reason: &'static str) {
-        let client = self.active.connection().peer();
-        tracing::warn!(%client, reason, "response given up");
+    fn give_up(&self, reason: &'static str, logged: &LogLimit) {
+        if let Some(omitted) = logged.permit() {
+            let client = self.active.connection().peer();
+            tracing::warn!(%client, reason, omitted, "response given up");
+        }
         let body = std::mem::replace(&mut *self.state(), AnswerState::GivenUp(Instant::now()));
         drop(body);
     }

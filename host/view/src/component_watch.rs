@@ -61,6 +61,8 @@ pub enum WatchError {
     /// Of an object that is not shown any more, the client may hold one of several states, or one on which there was no verdict. It
     /// has to list again.
     Uncertain,
+    /// It has waited for a version, and the history of the cluster is another one since.
+    OtherHistory,
     /// There is no verdict on an object, and the client cannot go on without.
     Filter(Failure),
     /// An object is malformed.
@@ -74,6 +76,8 @@ pub struct ComponentWatch {
     /// The view's, as of the look with which the watch begins. A view that changes it starts a new history, which ends its watches.
     format: ObjectFormat,
     phase: Phase,
+    /// How often the view had restarted when the watch began.
+    restarts: u64,
     /// What the client gets next.
     frames: VecDeque<Frame<ViewObject>>,
     /// Whether the client gets a BOOKMARK as soon as it lacks nothing.
@@ -124,10 +128,12 @@ impl ComponentWatch {
     }
 
     fn new(mut view: ComponentView, options: WatchOptions, phase: impl FnOnce(&ViewState) -> Phase) -> Self {
-        let (phase, format) = view.read(|view, state| (phase(state), view.snapshot().format.clone()));
+        let begin =
+            |view: &View, state: &mut ViewState| (phase(state), view.snapshot().format.clone(), state.restarts());
+        let (phase, format, restarts) = view.read(begin);
         let open = view.open_watch(&options.selector, options.close.clone());
         let ended = Box::pin(ended(view.view()));
-        Self { view, options, format, phase, frames: VecDeque::new(), bookmark_due: false, open, ended }
+        Self { view, options, format, phase, restarts, frames: VecDeque::new(), bookmark_due: false, open, ended }
     }
 
     /// The view that shows what the component reads.
@@ -178,6 +184,10 @@ impl ComponentWatch {
     }
 
     fn step(&mut self) -> Result<bool, WatchError> {
+        // One that has begun has its position in the history.
+        if self.begun().is_none() && self.view.read(|_, state| state.restarts()) != self.restarts {
+            return Err(WatchError::OtherHistory);
+        }
         match &mut self.phase {
             Phase::NotOlderThan(version) => {
                 let reached = self.view.has_reached(*version);

@@ -168,8 +168,9 @@ impl Refresh {
 
     /// Begins to show what the filters in force make of the objects. `None`: the daemon stops.
     async fn rebuild_with_chain(&mut self) -> Option<()> {
+        let listed = self.view.store.snapshot_and_position();
         self.next_chain()?;
-        self.rebuild().await;
+        self.rebuild(listed).await;
         Some(())
     }
 
@@ -198,9 +199,9 @@ impl Refresh {
         Some(())
     }
 
-    /// Filters all objects of the store, and publishes them without events: nobody has got any of them yet.
-    async fn rebuild(&mut self) {
-        let (source, position) = self.view.store.snapshot_and_position();
+    /// Filters all objects of the store, as they were before the chain was taken, and publishes them without events: nobody has got any
+    /// of them yet.
+    async fn rebuild(&mut self, (source, position): (Arc<Snapshot>, u64)) {
         let chain = self.chain_version();
         self.degraded.clear();
         let objects = self.filter_all(&source, None).await;
@@ -256,11 +257,16 @@ impl Refresh {
     async fn follow(&mut self) -> Option<()> {
         loop {
             let position = self.view.position();
-            let events = self.view.store.events_from(position, BATCH);
+            let store = &self.view.store;
+            let events = store.events_from(position, BATCH).map_err(|_| store.snapshot_and_position());
+            // After the look at the store: what it has later may be of later filters.
             self.take_changes().await?;
-            let Ok(events) = events else {
-                self.compare().await;
-                return Some(());
+            let events = match events {
+                Ok(events) => events,
+                Err(listed) => {
+                    self.compare(listed).await;
+                    return Some(());
+                }
             };
             if events.is_empty() {
                 return Some(());
@@ -321,8 +327,7 @@ impl Refresh {
     }
 
     /// Follows a store whose history no longer has the position: it was listed, or the view was too slow.
-    async fn compare(&mut self) {
-        let (source, position) = self.view.store.snapshot_and_position();
+    async fn compare(&mut self, (source, position): (Arc<Snapshot>, u64)) {
         let view = self.view.snapshot();
         // Another object at an unchanged or a lower version: the former one was wrong, and the store was listed again.
         let is_other = |old: &ViewObject, new: &Object| {
@@ -338,7 +343,7 @@ impl Refresh {
             || present.any(|new| view.objects.get(&new.key).is_some_and(|old| is_other(old, new)))
         {
             // The cluster was restored from a backup, or a peer has forged objects. The state of clients is unknown.
-            return self.rebuild().await;
+            return self.rebuild((source, position)).await;
         }
         self.degraded.retain(|key| source.objects.contains_key(key));
         let objects = self.filter_all(&source, Some(&view)).await;

@@ -90,6 +90,8 @@ pub(super) struct ViewState {
     stamps: Stamps,
     /// The highest version that a stream from the API server gave to clients with the outcomes of another chain.
     ended_at: u64,
+    /// How often it has restarted with other objects: versions of before may come again.
+    restarts: u64,
     /// The bytes of the history that count as used.
     counted: usize,
 }
@@ -98,6 +100,11 @@ impl ViewState {
     /// The version up to which clients may hold something else than the view has shown.
     pub(super) fn last(&self) -> u64 {
         self.stamps.of(self.core.taken()).max(self.ended_at)
+    }
+
+    /// How often the view has restarted since it had its first objects.
+    pub(super) fn restarts(&self) -> u64 {
+        self.restarts
     }
 }
 
@@ -124,6 +131,7 @@ impl View {
             position: 0,
             stamps: Stamps::default(),
             ended_at: 0,
+            restarts: 0,
             counted: 0,
         };
         Self {
@@ -154,6 +162,7 @@ impl View {
             position: state.position,
             stamps: state.stamps,
             ended_at: state.ended_at,
+            restarts: state.restarts,
             counted: 0,
         };
         let fork = Arc::new(Self {
@@ -477,14 +486,17 @@ impl View {
         // Versions of before may come again, with another content.
         let mut state = self.state();
         state.ended_at = state.ended_at.max(state.core.version());
+        state.restarts += u64::from(self.has_objects());
+        // Before anybody sees the objects.
+        if let Some(stamp) = stamp {
+            let change = state.core.taken() + 1;
+            state.stamps.answer(change, stamp);
+        }
         drop(state);
         self.publish(Some(position), |core, _| {
             core.reset(next.version, next.objects.clone());
             next
         });
-        if let Some((stamp, change)) = stamp.zip(self.unanswered_change()) {
-            self.answer_change(change, stamp);
-        }
     }
 
     /// Changes the state, and publishes the objects. `position`: that of the store's history, if it has moved.

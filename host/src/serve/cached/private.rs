@@ -25,6 +25,8 @@ use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_view::{ComponentView, RequestSelector};
 use weir_wire::headers::FromUpstream;
 
+/// See [`NoPrivate::Older`].
+const OLDER: &str = "it does not send the events from before the history of the view";
 /// How long the first list of a store may take.
 const FIRST_LIST: Duration = Duration::from_secs(300);
 
@@ -40,6 +42,7 @@ pub(crate) async fn watch(handlers: &Arc<Handlers>, read: &ReadRequest) -> Resul
             return Err(StatusError::NoRoom(error.to_string()));
         }
         Err(NoPrivate::Store(error)) => error.to_string(),
+        Err(NoPrivate::Older) => OLDER.to_owned(),
         Err(NoPrivate::Unsaid) => "it does not report its newest version".to_owned(),
         Err(NoPrivate::Unserved(Unserved::AskUpstream)) => "Weir cannot filter a watch in this form".to_owned(),
     };
@@ -58,11 +61,21 @@ pub(crate) async fn watch(handlers: &Arc<Handlers>, read: &ReadRequest) -> Resul
 
 /// Responds to a watch that filters matched before and no longer do. `None`: it is forwarded.
 pub(crate) async fn continued(handlers: &Arc<Handlers>, read: &ReadRequest) -> Option<Response<ResponseBody>> {
-    match respond(handlers, read).await {
-        Ok(response) => Some(response),
-        Err(NoPrivate::Unserved(Unserved::Refused(error))) => Some(error.response(read.media_type.encoding)),
-        Err(NoPrivate::Unserved(Unserved::AskUpstream) | NoPrivate::Store(_) | NoPrivate::Unsaid) => None,
-    }
+    let encoding = read.media_type.encoding;
+    let reason = match respond(handlers, read).await {
+        Ok(response) => return Some(response),
+        Err(NoPrivate::Unserved(Unserved::Refused(error))) => return Some(error.response(encoding)),
+        Err(NoPrivate::Unserved(Unserved::AskUpstream) | NoPrivate::Unsaid) => return None,
+        Err(NoPrivate::Store(error)) if error.needs_operator_action() => return None,
+        Err(NoPrivate::Store(error)) => error.to_string(),
+        Err(NoPrivate::Older) => OLDER.to_owned(),
+    };
+    // Such a fault passes. Forwarded, the watch would lack what the former filters have made, and nothing would bring it.
+    Some(match read.send(handlers, read.upstream_path()).await {
+        Ok(ReadResponse::Other(refusal)) => refusal,
+        Ok(ReadResponse::Objects(_)) => StatusError::InvalidResponse(reason).response(encoding),
+        Err(error) => error.response(encoding),
+    })
 }
 
 /// Why no private view serves a watch.
@@ -73,6 +86,8 @@ enum NoPrivate {
     Store(ReflectorError),
     /// The API server does not say how new it is, or refuses to.
     Unsaid,
+    /// It does not send the events from before the history of the view.
+    Older,
 }
 
 impl From<Unserved> for NoPrivate {
@@ -126,7 +141,11 @@ async fn respond(handlers: &Arc<Handlers>, read: &ReadRequest) -> Result<Respons
     fresh::is_of_this_cluster(read.start, &mut view).await?;
     let is_in_step = in_step(handlers, (component, &read.resource), &mut view).await.is_some();
     let warnings = view.warnings();
-    let mut response = watch::watch(handlers, request, CachedRead { is_in_step, ..read }, view, true).await?;
+    let response = watch::watch(handlers, request, CachedRead { is_in_step, ..read }, view, true).await;
+    let mut response = response.map_err(|reason| match reason {
+        Unserved::AskUpstream => NoPrivate::Older,
+        refused => refused.into(),
+    })?;
     for warning in warnings.iter() {
         response.headers_mut().append(header::WARNING, warning.clone());
     }

@@ -42,6 +42,9 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The shortest time after which a watch without `timeoutSeconds` ends; as kube-apiserver, the longest is twice as long.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
+/// The most bytes that an open watch keeps while it waits, beside what is on the heap: there are thousands. The futures of requests
+/// upstream are ten times as large.
+const WAITING: usize = 2 << 10;
 /// How soon after the end of a grace, or of none, a watch ends.
 const SHORTEST_GRACE: Duration = Duration::from_secs(5);
 /// When open watches are reviewed once more after an outage: no answer of before it counts any more.
@@ -110,6 +113,7 @@ pub(crate) fn watch_within_history(
 const UNCERTAIN: StatusError = StatusError::Expired(
     "an object is not shown any more, and the client may hold the state at this version or one that was shown later",
 );
+const OTHER_HISTORY: StatusError = StatusError::Expired("the history of the cluster is another one now");
 
 /// Begins a watch, which takes the selector of the read. `None`: only the API server has what is asked for.
 fn begin(
@@ -147,7 +151,13 @@ fn respond(
     let events = stream::unfold(watch, |mut watch| async move {
         watch.next().await.map(|events| (Ok::<_, AbortError>(Frame::data(events)), watch))
     });
-    head(encoding, Verb::Watch).body(StreamBody::new(events).boxed_unsync()).ok()
+    head(encoding, Verb::Watch).body(StreamBody::new(bounded(events)).boxed_unsync()).ok()
+}
+
+/// Returns what an open watch keeps. It does not compile with more than [`WAITING`].
+fn bounded<T>(watch: T) -> T {
+    const { assert!(size_of::<T>() <= WAITING, "a future of requests upstream is not boxed") };
+    watch
 }
 
 impl CachedWatch {
@@ -230,6 +240,7 @@ impl CachedWatch {
             ),
             WatchError::Evicted => {}
             WatchError::Uncertain => self.fail(&UNCERTAIN),
+            WatchError::OtherHistory => self.fail(&OTHER_HISTORY),
             WatchError::Filter(failure) => self.fail(&StatusError::Filter(failure)),
             WatchError::Invalid(error) => self.fail(&StatusError::InvalidResponse(error.to_string())),
         }
@@ -281,7 +292,7 @@ impl CachedWatch {
         let media_type = self.read.media_type;
         let view = self.watch.view();
         let started = tokio::select! {
-            started = OlderEvents::start(&self.handlers, &self.request, media_type, view, until) => started.ok(),
+            started = Box::pin(OlderEvents::start(&self.handlers, &self.request, media_type, view, until)) => started.ok(),
             () = &mut self.deadline => None,
             () = &mut self.stopping => None,
         };
@@ -295,7 +306,7 @@ impl CachedWatch {
         let Some(older) = &mut self.older else { return };
         let (made_by, view) = (older.made_by(), self.watch.view().view().clone());
         let batch = tokio::select! {
-            batch = older.next(&self.handlers, &self.request, &view) => batch,
+            batch = Box::pin(older.next(&self.handlers, &self.request, &view)) => batch,
             () = self.watch.takes_other_chain(made_by) => Ok(OlderBatch::end()),
             () = &mut self.deadline => Ok(OlderBatch::end()),
             () = &mut self.stopping => Ok(OlderBatch::end()),

@@ -127,6 +127,12 @@ impl ResourceStore {
         });
     }
 
+    /// Forgets which versions readers wait for, and that the API server had later ones than this: they are of another history.
+    pub(super) fn forget_versions_above(&self, version: u64) {
+        self.wanted.send_replace(0);
+        self.newest.answer.send_modify(|answer| answer.newest = answer.newest.min(version));
+    }
+
     /// Resolves with a version above `asked` that a reader has waited for. Cancel safe.
     pub(super) async fn late(&self, asked: u64) -> u64 {
         let mut wanted = self.wanted.subscribe();

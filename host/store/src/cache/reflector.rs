@@ -167,6 +167,8 @@ impl ResourceReflector {
             let result = match phase {
                 Phase::List => self.list().await.map(|()| {
                     self.settle();
+                    // What was asked for may be of a former history.
+                    self.asked_until = self.asked_until.min(self.store.snapshot().version);
                     Phase::Watch
                 }),
                 Phase::Watch => self.watch_on().await,

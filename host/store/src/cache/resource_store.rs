@@ -329,6 +329,7 @@ impl ResourceStore {
         history.clear();
         let end = history.end();
         drop(history);
+        self.forget_versions_above(version);
         self.end.send_replace(end);
     }
 
