@@ -115,7 +115,8 @@ mod tests {
         charges.pop();
         assert!(memory.charge(ONE, &small).is_some());
         drop((charges, others));
-        assert_eq!((memory.used().all, memory.used().of_client.len()), (0, 0));
+        let used = memory.used();
+        assert_eq!((used.all, used.of_client.len()), (0, 0));
     }
 
     #[test]
@@ -125,7 +126,8 @@ mod tests {
             let (first, last) = memory.charge(ONE, &request(fields)).unwrap();
             assert!(memory.used().all > HANDLER);
             drop(first);
-            assert!(lasting.contains(&memory.used().all), "{fields}: {}", memory.used().all);
+            let all = memory.used().all;
+            assert!(lasting.contains(&all), "{fields}: {all}");
             drop(last);
         }
     }
