@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use http::Method;
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use http::{HeaderName, HeaderValue, Method, Request};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -99,6 +104,42 @@ async fn unfinished_heads_take_little_and_are_given_back() {
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
     drop(open);
     node.end().await;
+    weir.settles_at(before).await;
+}
+
+/// A small field of HTTP/2 is a byte on the wire, and more than a hundred in memory.
+#[tokio::test]
+async fn requests_with_a_thousand_fields_take_the_share_of_their_client() {
+    let (server, weir) = filtering().await;
+    server.on_request(|request| if request.path == "/api/v1/secrets" { Action::Hang } else { Action::Serve });
+    let url = format!("{}/api/v1/secrets?watch=1", weir.url());
+    let before = weir.resident();
+    weir.forget_peak();
+    let (mut connections, mut answers) = (Vec::new(), FuturesUnordered::new());
+    for _ in 0..10 {
+        let stream = TokioIo::new(connect(weir.url()).await);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        connections.push(tokio::spawn(connection));
+        for _ in 0..200 {
+            let mut request = Request::get(&url).body(Empty::<Bytes>::new()).unwrap();
+            for n in 0..1000 {
+                let name = HeaderName::try_from(format!("z{n}")).unwrap();
+                request.headers_mut().insert(name, HeaderValue::from_static(""));
+            }
+            answers.push(sender.send_request(request));
+        }
+    }
+    // Each of the others takes some 260 KiB.
+    for n in 0..1700 {
+        let answer = tokio::time::timeout(PATIENCE, answers.next()).await.expect("more are refused").unwrap().unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers()["retry-after"].to_str().unwrap()), (429, "1"), "{n}");
+    }
+    let peak = weir.peak();
+    eprintln!("2000 requests with 1000 fields: {before:.1} MiB before, {peak:.1} MiB at most");
+    assert!(peak < before + 200.0, "{before:.1} MiB before, {peak:.1} MiB at most");
+    drop(answers);
+    connections.iter().for_each(tokio::task::JoinHandle::abort);
+    assert_eq!(weir.client("other").names(SERVICES).await.len(), 3);
     weir.settles_at(before).await;
 }
 
