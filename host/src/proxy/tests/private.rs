@@ -168,6 +168,29 @@ async fn a_watch_whose_view_has_no_objects_yet_gets_nothing_twice() {
     assert_eq!(events.next_summary().await, "ADDED d");
 }
 
+/// Forwarded, it would never get what the filter had hidden.
+#[tokio::test]
+async fn a_watch_whose_filter_is_gone_is_not_forwarded_where_its_own_view_fails_for_a_moment() {
+    let (fixture, _script) = filtered().await;
+    let (_, list) = fixture.json(SERVICES).await;
+    assert_eq!(names(&list), ["a", "c"]);
+    let path = format!("{WATCH}&resourceVersion={}", version(&list));
+    fixture.no_filters();
+    fixture.service("d", "ClusterIP");
+    let has_failed = AtomicBool::new(false);
+    fixture.server.on_request(move |request| {
+        // The events from before the history of the view.
+        let is_older = request.query.contains("watch=1") && request.query.contains("timeoutSeconds");
+        match is_older && !has_failed.swap(true, Ordering::Relaxed) {
+            true => Action::json(503, json!({"kind": "Status", "apiVersion": "v1", "code": 503}).to_string()),
+            false => Action::Serve,
+        }
+    });
+    assert_eq!(fixture.send(&path, &[]).await.status(), StatusCode::BAD_GATEWAY);
+    let mut events = fixture.watch(&path).await;
+    while !events.next_summary().await.ends_with(" b") {}
+}
+
 #[tokio::test]
 async fn a_store_that_fails_for_one_client_alone_is_no_failing_cache() {
     let (fixture, _script) = filtered().await;

@@ -91,3 +91,33 @@ async fn events_come_while_looked_up_values_change_all_the_time() {
         assert_eq!(events.next_summary().await, format!("ADDED {name}"));
     }
 }
+
+/// It would wait on, and then get the events of the other history alone.
+#[tokio::test]
+async fn a_watch_that_waits_for_a_version_ends_when_the_history_is_another_one() {
+    let (fixture, _script, _) = cached().await;
+    let store = fixture.server.store();
+    let backup = store.backup();
+    fixture.service("d", "ClusterIP");
+    let list = loop {
+        let list = informer_list(&fixture).await;
+        if names(&list).contains(&"d") {
+            break list;
+        }
+    };
+    // Nothing is listed before the watch has begun.
+    let (release, released) = watch::channel(false);
+    fixture.server.on_request(move |request| match request.query.contains("limit=500") {
+        true => {
+            let mut released = released.clone();
+            let wait = async move { drop(released.wait_for(|is| *is).await) };
+            Action::After(Box::pin(wait), Box::new(Action::Serve))
+        }
+        false => Action::Serve,
+    });
+    store.restore(&backup);
+    let ahead = version(&list).parse::<u64>().unwrap() + 5;
+    let mut events = informer_watch(&fixture, &ahead.to_string()).await;
+    release.send_replace(true);
+    assert_eq!(events.next_summary().await, "ERROR 410");
+}
