@@ -43,7 +43,7 @@ pub enum HeadError {
     /// It exceeds [`HEAD_BYTES`] or [`HEAD_FIELDS`].
     #[error("its head has more than {} KiB or {HEAD_FIELDS} header fields", HEAD_BYTES >> 10)]
     TooLarge,
-    /// The client has too many open requests: [`crate::connections`].
+    /// The client has too many open requests, or all clients have: [`crate::connections`].
     #[error("the open requests of this client, or of all, take as much memory as they may")]
     Share,
 }

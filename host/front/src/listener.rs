@@ -90,7 +90,7 @@ impl Front {
     fn log_refused(&self, peer: SocketAddr, error: &(dyn std::error::Error + 'static)) {
         if let Some(omitted) = self.refused_heads.permit() {
             let error = error_report(error);
-            tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large, or its client has too many requests");
+            tracing::warn!(%peer, error, omitted, "request refused: its head is invalid or too large, or there are too many requests");
         }
     }
 }

@@ -458,24 +458,24 @@ impl View {
 
     /// Takes events of the store, up to a position of its history.
     pub(super) fn apply(&self, changes: Vec<Changed<ViewObject>>, position: u64) {
-        self.publish(Some(position), |core, next| {
-            core.apply(changes);
+        self.publish(Some(position), |state, next| {
+            state.core.apply(changes);
             next
         });
     }
 
     /// Takes a change: a chain version, and the outcomes that it makes of these objects.
     pub(super) fn take(&self, chain: Option<ChainVersion>, outcomes: Vec<(StoreKey, Arc<ViewObject>)>) {
-        self.publish(None, |core, next| {
-            core.take(outcomes.into_iter().map(|(key, object)| (key, object, self.memo())));
+        self.publish(None, |state, next| {
+            state.core.take(outcomes.into_iter().map(|(key, object)| (key, object, self.memo())));
             ViewSnapshot { chain, ..next }
         });
     }
 
     /// Takes the objects of a list, which the store has at a position of its history.
     pub(super) fn jump(&self, version: u64, objects: RedBlackTreeMapSync<StoreKey, Arc<ViewObject>>, position: u64) {
-        self.publish(Some(position), |core, next| {
-            core.jump(version, objects, || self.memo());
+        self.publish(Some(position), |state, next| {
+            state.core.jump(version, objects, || self.memo());
             next
         });
     }
@@ -483,31 +483,26 @@ impl View {
     /// Restarts with these objects, which the store has at a position of its history: open watches end. `stamp`: up to which version clients may hold something else, if that is
     /// known.
     pub(super) fn reset(&self, next: ViewSnapshot, position: u64, stamp: Option<u64>) {
-        // Versions of before may come again, with another content.
-        let mut state = self.state();
-        state.ended_at = state.ended_at.max(state.core.version());
-        state.restarts += u64::from(self.has_objects());
-        // Before anybody sees the objects.
-        if let Some(stamp) = stamp {
-            let change = state.core.taken() + 1;
-            state.stamps.answer(change, stamp);
-        }
-        drop(state);
-        self.publish(Some(position), |core, _| {
-            core.reset(next.version, next.objects.clone());
+        // In another encoding alone, the history is the same.
+        let before = self.snapshot();
+        let is_other = self.has_objects() && (next.format == before.format || next.version < before.version);
+        self.publish(Some(position), |state, _| {
+            // Versions of before may come again, with another content.
+            state.ended_at = state.ended_at.max(state.core.version());
+            state.restarts += u64::from(is_other);
+            state.core.reset(next.version, next.objects.clone());
+            if let Some(stamp) = stamp {
+                state.stamps.answer(state.core.taken(), stamp);
+            }
             next
         });
     }
 
     /// Changes the state, and publishes the objects. `position`: that of the store's history, if it has moved.
-    fn publish(
-        &self,
-        position: Option<u64>,
-        change: impl FnOnce(&mut ViewCore<ViewObject>, ViewSnapshot) -> ViewSnapshot,
-    ) {
+    fn publish(&self, position: Option<u64>, change: impl FnOnce(&mut ViewState, ViewSnapshot) -> ViewSnapshot) {
         let mut state = self.state();
         state.position = position.unwrap_or(state.position);
-        let next = change(&mut state.core, ViewSnapshot::clone(&self.snapshot()));
+        let next = change(&mut state, ViewSnapshot::clone(&self.snapshot()));
         let frames = self.frames.get();
         let limit = self.memory.limit(state.counted + frames).saturating_sub(frames);
         state.core.limit(limit);

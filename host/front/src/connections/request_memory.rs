@@ -13,7 +13,7 @@ use super::ConnectionPeer;
 
 /// What the open requests of one client may take.
 const CLIENT: usize = 64 << 20;
-/// What those of all clients of a port may take.
+/// What those of all clients of a port may take, but for those of uid 0: others must not shut out the node's own.
 const ALL: usize = 128 << 20;
 /// What the handler of a request takes.
 const HANDLER: usize = 32 << 10;
@@ -52,19 +52,16 @@ impl RequestMemory {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let head = target + fields.sum::<usize>();
         let lasting = head.saturating_sub(SMALL);
-        let first = self.take(client, HANDLER + 2 * head - lasting)?;
-        Some((first, self.take(client, lasting)?))
-    }
-
-    fn take(self: &Arc<Self>, client: ConnectionPeer, bytes: usize) -> Option<RequestCharge> {
+        let bytes = HANDLER + 2 * head;
         let mut used = self.used();
         let of_client = used.of_client.get(&client).copied().unwrap_or_default() + bytes;
-        if of_client > CLIENT || used.all + bytes > ALL {
+        if of_client > CLIENT || used.all + counted(client, bytes) > ALL {
             return None;
         }
-        used.all += bytes;
+        used.all += counted(client, bytes);
         used.of_client.insert(client, of_client);
-        Some(RequestCharge { memory: self.clone(), client, bytes })
+        let charge = |bytes| RequestCharge { memory: self.clone(), client, bytes };
+        Some((charge(bytes - lasting), charge(lasting)))
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
@@ -72,10 +69,15 @@ impl RequestMemory {
     }
 }
 
+/// The part that counts in [`ALL`].
+fn counted(client: ConnectionPeer, bytes: usize) -> usize {
+    if client == ConnectionPeer::Local(Some(0)) { 0 } else { bytes }
+}
+
 impl Drop for RequestCharge {
     fn drop(&mut self) {
         let mut used = self.memory.used();
-        used.all = used.all.saturating_sub(self.bytes);
+        used.all = used.all.saturating_sub(counted(self.client, self.bytes));
         if let Some(of_client) = used.of_client.get_mut(&self.client) {
             *of_client = of_client.saturating_sub(self.bytes);
             if *of_client == 0 {
@@ -114,7 +116,9 @@ mod tests {
         assert!(memory.charge(ONE, &small).is_none());
         charges.pop();
         assert!(memory.charge(ONE, &small).is_some());
-        drop((charges, others));
+        let of_node = open(ConnectionPeer::Local(Some(0)));
+        assert_eq!(of_node.len(), charges.len() + 1, "others do not shut out the node's own");
+        drop((charges, others, of_node));
         let used = memory.used();
         assert_eq!((used.all, used.of_client.len()), (0, 0));
     }

@@ -25,6 +25,8 @@ use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_view::{ComponentView, RequestSelector};
 use weir_wire::headers::FromUpstream;
 
+/// See [`NoPrivate::Unsaid`].
+const UNSAID: &str = "it does not report its newest version";
 /// See [`NoPrivate::Older`].
 const OLDER: &str = "it does not send the events from before the history of the view";
 /// How long the first list of a store may take.
@@ -43,7 +45,7 @@ pub(crate) async fn watch(handlers: &Arc<Handlers>, read: &ReadRequest) -> Resul
         }
         Err(NoPrivate::Store(error)) => error.to_string(),
         Err(NoPrivate::Older) => OLDER.to_owned(),
-        Err(NoPrivate::Unsaid) => "it does not report its newest version".to_owned(),
+        Err(NoPrivate::Unsaid) => UNSAID.to_owned(),
         Err(NoPrivate::Unserved(Unserved::AskUpstream)) => "Weir cannot filter a watch in this form".to_owned(),
     };
     if let Some(ReadResponse::Other(mut refusal)) = read.first(handlers).await.transpose()? {
@@ -65,7 +67,17 @@ pub(crate) async fn continued(handlers: &Arc<Handlers>, read: &ReadRequest) -> O
     let reason = match respond(handlers, read).await {
         Ok(response) => return Some(response),
         Err(NoPrivate::Unserved(Unserved::Refused(error))) => return Some(error.response(encoding)),
-        Err(NoPrivate::Unserved(Unserved::AskUpstream) | NoPrivate::Unsaid) => return None,
+        Err(NoPrivate::Unserved(Unserved::AskUpstream)) => return None,
+        Err(NoPrivate::Store(error @ ReflectorError::NoRoom { .. })) => {
+            return Some(StatusError::NoRoom(error.to_string()).response(encoding));
+        }
+        // Another API may have versions that are no numbers.
+        Err(NoPrivate::Unsaid)
+            if !handlers.views.is_known_local(&read.resource.resource.group, &read.resource.version) =>
+        {
+            return None;
+        }
+        Err(NoPrivate::Unsaid) => UNSAID.to_owned(),
         Err(NoPrivate::Store(error)) if error.needs_operator_action() => return None,
         Err(NoPrivate::Store(error)) => error.to_string(),
         Err(NoPrivate::Older) => OLDER.to_owned(),
@@ -201,7 +213,9 @@ async fn filled(handlers: &Handlers, view: &mut ComponentView, is_delegated: boo
         ready = ready => ready.ok_or_else(|| closed().into()),
         () = store.closed().cancelled() => Err(closed().into()),
         error = failing => Err(NoPrivate::Store(error)),
-        () = tokio::time::sleep(FIRST_LIST) => Err(Unserved::AskUpstream.into()),
+        () = tokio::time::sleep(FIRST_LIST) => {
+            Err(StatusError::Interrupted(AbortError::Upstream(ResponseBodyError::Stalled(FIRST_LIST))).into())
+        }
         () = handlers.tasks.stopping() => Err(StatusError::Stopping.into()),
     }
 }
