@@ -60,17 +60,17 @@ impl HeadError {
         }
     }
 
-    /// Checks the size of a head that the parser of HTTP/2 has accepted. It accepts more, because it could answer without a Status
-    /// only.
+    /// Checks the size of a head that the parser has accepted, and returns it: its target, and its fields as HTTP/2 counts them. The
+    /// parser of HTTP/2 accepts more, because it could answer without a Status only.
     ///
     /// # Errors
     /// [`Self::TooLarge`].
-    pub(crate) fn check<B>(request: &http::Request<B>) -> Result<(), Self> {
+    pub(crate) fn check<B>(request: &http::Request<B>) -> Result<usize, Self> {
         let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
         let size = target + fields.sum::<usize>();
         let is_large = size > HEAD_BYTES || request.headers().len() > HEAD_FIELDS;
-        if request.version() == Version::HTTP_2 && is_large { Err(Self::TooLarge) } else { Ok(()) }
+        if request.version() == Version::HTTP_2 && is_large { Err(Self::TooLarge) } else { Ok(size) }
     }
 }
 

@@ -364,8 +364,10 @@ async fn answer<H: Handler>(
     peer: Peer,
     active: ActiveRequest,
 ) -> Response<H::Body> {
-    let charged = HeadError::check(&request)
-        .and_then(|()| peer.connection.requests().charge(peer.connection.peer(), &request).ok_or(HeadError::Share));
+    let charged = HeadError::check(&request).and_then(|size| {
+        let fields = request.headers().len();
+        peer.connection.requests().charge(peer.connection.peer(), size, fields).ok_or(HeadError::Share)
+    });
     match charged {
         Ok((_until_response, head)) => port.handler.answer(request, peer, active.with_head(head)).await,
         Err(error) => {

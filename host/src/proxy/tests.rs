@@ -30,7 +30,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use weir_apiserver::ApiServer;
+use weir_apiserver::{Action, ApiServer};
 
 use super::{ListenError, Proxy, ProxyConfig, ProxyParts};
 use crate::admin::Caches;
@@ -200,6 +200,20 @@ impl ProxyFixture {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// The API server answers the lists of stores once true is sent.
+    fn hold_lists(&self) -> watch::Sender<bool> {
+        let (release, released) = watch::channel(false);
+        self.server.on_request(move |request| match request.query.contains("limit=500") {
+            true => {
+                let mut released = released.clone();
+                let wait = async move { drop(released.wait_for(|is| *is).await) };
+                Action::After(Box::pin(wait), Box::new(Action::Serve))
+            }
+            false => Action::Serve,
+        });
+        release
     }
 
     fn service(&self, name: &str, kind: &str) {

@@ -5,6 +5,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::select;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -50,13 +52,9 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let stop = self.stop.clone();
-        self.tracker.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = future => {}
-            }
-        });
+        let stopped = Box::pin(self.stop.clone().cancelled_owned());
+        // An async block would have room for the future twice: as what it captures, and as what it awaits.
+        self.tracker.spawn(select(stopped, Box::pin(future)).map(drop));
     }
 
     /// Returns whether the daemon is stopping. Tasks that end from now on are expected to.

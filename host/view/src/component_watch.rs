@@ -128,8 +128,7 @@ impl ComponentWatch {
     }
 
     fn new(mut view: ComponentView, options: WatchOptions, phase: impl FnOnce(&ViewState) -> Phase) -> Self {
-        let begin =
-            |view: &View, state: &mut ViewState| (phase(state), view.snapshot().format.clone(), state.restarts());
+        let begin = |view: &View, state: &mut ViewState| (phase(state), view.snapshot().format.clone(), state.restarts);
         let (phase, format, restarts) = view.read(begin);
         let open = view.open_watch(&options.selector, options.close.clone());
         let ended = Box::pin(ended(view.view()));
@@ -185,7 +184,7 @@ impl ComponentWatch {
 
     fn step(&mut self) -> Result<bool, WatchError> {
         // One that has begun has its position in the history.
-        if self.begun().is_none() && self.view.read(|_, state| state.restarts()) != self.restarts {
+        if self.begun().is_none() && self.view.read(|_, state| state.restarts) != self.restarts {
             return Err(WatchError::OtherHistory);
         }
         match &mut self.phase {

@@ -90,8 +90,8 @@ pub(super) struct ViewState {
     stamps: Stamps,
     /// The highest version that a stream from the API server gave to clients with the outcomes of another chain.
     ended_at: u64,
-    /// How often it has restarted with other objects: versions of before may come again.
-    restarts: u64,
+    /// How often it has restarted, since it had its first objects, with those of another history: versions of before may come again.
+    pub(super) restarts: u64,
     /// The bytes of the history that count as used.
     counted: usize,
 }
@@ -100,11 +100,6 @@ impl ViewState {
     /// The version up to which clients may hold something else than the view has shown.
     pub(super) fn last(&self) -> u64 {
         self.stamps.of(self.core.taken()).max(self.ended_at)
-    }
-
-    /// How often the view has restarted since it had its first objects.
-    pub(super) fn restarts(&self) -> u64 {
-        self.restarts
     }
 }
 

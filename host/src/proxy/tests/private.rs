@@ -148,15 +148,7 @@ async fn a_watch_whose_view_is_closed_while_it_waits_for_its_list_is_refused() {
 async fn a_watch_whose_view_has_no_objects_yet_gets_nothing_twice() {
     let (fixture, _script) = filtered().await;
     let list = fixture.settle(SERVICES).await;
-    let (release, released) = watch::channel(false);
-    fixture.server.on_request(move |request| match request.query == "limit=500" {
-        true => {
-            let mut released = released.clone();
-            let wait = async move { drop(released.wait_for(|is| *is).await) };
-            Action::After(Box::pin(wait), Box::new(Action::Serve))
-        }
-        false => Action::Serve,
-    });
+    let release = fixture.hold_lists();
     let others = async {
         fixture.opened((1, 0)).await;
         fixture.json(SERVICES).await;

@@ -25,10 +25,6 @@ use crate::serve::respond::{ApiStatus as _, StatusError};
 use weir_view::{ComponentView, RequestSelector};
 use weir_wire::headers::FromUpstream;
 
-/// See [`NoPrivate::Unsaid`].
-const UNSAID: &str = "it does not report its newest version";
-/// See [`NoPrivate::Older`].
-const OLDER: &str = "it does not send the events from before the history of the view";
 /// How long the first list of a store may take.
 const FIRST_LIST: Duration = Duration::from_secs(300);
 
@@ -39,14 +35,7 @@ const FIRST_LIST: Duration = Duration::from_secs(300);
 pub(crate) async fn watch(handlers: &Arc<Handlers>, read: &ReadRequest) -> Result<Response<ResponseBody>, StatusError> {
     let reason = match respond(handlers, read).await {
         Ok(response) => return Ok(response),
-        Err(NoPrivate::Unserved(Unserved::Refused(error))) => return Err(error),
-        Err(NoPrivate::Store(error @ ReflectorError::NoRoom { .. })) => {
-            return Err(StatusError::NoRoom(error.to_string()));
-        }
-        Err(NoPrivate::Store(error)) => error.to_string(),
-        Err(NoPrivate::Older) => OLDER.to_owned(),
-        Err(NoPrivate::Unsaid) => UNSAID.to_owned(),
-        Err(NoPrivate::Unserved(Unserved::AskUpstream)) => "Weir cannot filter a watch in this form".to_owned(),
+        Err(why) => why.reason()?,
     };
     if let Some(ReadResponse::Other(mut refusal)) = read.first(handlers).await.transpose()? {
         // It says nothing of the permission to watch, but for a token that is refused altogether.
@@ -64,23 +53,14 @@ pub(crate) async fn watch(handlers: &Arc<Handlers>, read: &ReadRequest) -> Resul
 /// Responds to a watch that filters matched before and no longer do. `None`: it is forwarded.
 pub(crate) async fn continued(handlers: &Arc<Handlers>, read: &ReadRequest) -> Option<Response<ResponseBody>> {
     let encoding = read.media_type.encoding;
+    let is_local = || handlers.views.is_known_local(&read.resource.resource.group, &read.resource.version);
     let reason = match respond(handlers, read).await {
         Ok(response) => return Some(response),
-        Err(NoPrivate::Unserved(Unserved::Refused(error))) => return Some(error.response(encoding)),
-        Err(NoPrivate::Unserved(Unserved::AskUpstream)) => return None,
-        Err(NoPrivate::Store(error @ ReflectorError::NoRoom { .. })) => {
-            return Some(StatusError::NoRoom(error.to_string()).response(encoding));
-        }
-        // Another API may have versions that are no numbers.
-        Err(NoPrivate::Unsaid)
-            if !handlers.views.is_known_local(&read.resource.resource.group, &read.resource.version) =>
-        {
-            return None;
-        }
-        Err(NoPrivate::Unsaid) => UNSAID.to_owned(),
-        Err(NoPrivate::Store(error)) if error.needs_operator_action() => return None,
-        Err(NoPrivate::Store(error)) => error.to_string(),
-        Err(NoPrivate::Older) => OLDER.to_owned(),
+        Err(why) if why.is_for_api_server(is_local) => return None,
+        Err(why) => match why.reason() {
+            Ok(reason) => reason,
+            Err(error) => return Some(error.response(encoding)),
+        },
     };
     // Such a fault passes. Forwarded, the watch would lack what the former filters have made, and nothing would bring it.
     Some(match read.send(handlers, read.upstream_path()).await {
@@ -100,6 +80,34 @@ enum NoPrivate {
     Unsaid,
     /// It does not send the events from before the history of the view.
     Older,
+}
+
+impl NoPrivate {
+    /// Whether only the API server can serve the watch. `is_local`: whether it serves the resource itself; other APIs may have versions
+    /// that are no numbers.
+    fn is_for_api_server(&self, is_local: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Unserved(Unserved::AskUpstream) => true,
+            Self::Unserved(Unserved::Refused(_)) | Self::Store(ReflectorError::NoRoom { .. }) | Self::Older => false,
+            Self::Store(error) => error.needs_operator_action(),
+            Self::Unsaid => !is_local(),
+        }
+    }
+
+    /// Why the watch is not served.
+    ///
+    /// # Errors
+    /// The client gets this error.
+    fn reason(self) -> Result<String, StatusError> {
+        Ok(match self {
+            Self::Unserved(Unserved::Refused(error)) => return Err(error),
+            Self::Store(error @ ReflectorError::NoRoom { .. }) => return Err(StatusError::NoRoom(error.to_string())),
+            Self::Unserved(Unserved::AskUpstream) => "Weir cannot filter a watch in this form".to_owned(),
+            Self::Store(error) => error.to_string(),
+            Self::Unsaid => "it does not report its newest version".to_owned(),
+            Self::Older => "it does not send the events from before the history of the view".to_owned(),
+        })
+    }
 }
 
 impl From<Unserved> for NoPrivate {

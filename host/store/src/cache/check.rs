@@ -129,9 +129,8 @@ impl StoreCheck {
                 () = reconnects.next() => {
                     pause = SOON.min(tick);
                     // A peer's reader noticed nothing of an outage. Whose connection was lost, and there again at once, did not
-                    // notice that others failed meanwhile: the server was away. Whose connection has held goes on.
+                    // notice that others failed meanwhile: the server was away. A paused reader had none. Whose connection has held goes on.
                     let was_lost = self.store.trust().continuity() == Continuity::Lost;
-                    // Nor did one that is paused.
                     if was_lost || self.store.peer().is_some() || !self.store.is_following() {
                         self.store.trust().question(Continuity::Unknown);
                     }

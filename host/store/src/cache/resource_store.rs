@@ -325,7 +325,7 @@ impl ResourceStore {
         let mut history = self.history();
         self.bytes.store(listed.iter().map(|object| object.bytes.len()).sum(), Ordering::Relaxed);
         let objects = listed.into_iter().map(|object| (object.key.clone(), Arc::new(object))).collect();
-        // Who sees the objects may wait again.
+        // Before the objects are there: a reader that sees them may wait for a version of this history.
         self.forget_versions_above(version);
         self.snapshot.store(Arc::new(Snapshot { version, format, objects, changed: version }));
         history.clear();

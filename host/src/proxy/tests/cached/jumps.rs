@@ -106,15 +106,7 @@ async fn a_watch_that_waits_for_a_version_ends_when_the_history_is_another_one()
         }
     };
     // Nothing is listed before the watch has begun.
-    let (release, released) = watch::channel(false);
-    fixture.server.on_request(move |request| match request.query.contains("limit=500") {
-        true => {
-            let mut released = released.clone();
-            let wait = async move { drop(released.wait_for(|is| *is).await) };
-            Action::After(Box::pin(wait), Box::new(Action::Serve))
-        }
-        false => Action::Serve,
-    });
+    let release = fixture.hold_lists();
     store.restore(&backup);
     let ahead = version(&list).parse::<u64>().unwrap() + 5;
     let mut events = informer_watch(&fixture, &ahead.to_string()).await;
