@@ -257,7 +257,6 @@ async fn unread_objects_stay_within_the_memory_for_responses_and_give_way() {
         stream.write_all(get.as_bytes()).await.unwrap();
         unread.push(stream);
     }
-    weir.logged("response given up").await;
     let (mut most, client) = (weir.resident(), weir.client("kube-proxy"));
     let answered = async {
         // One that waits for longer than 10 s gets 429, and tries again.
@@ -270,6 +269,7 @@ async fn unread_objects_stay_within_the_memory_for_responses_and_give_way() {
             () = tokio::time::sleep(Duration::from_millis(20)) => most = most.max(weir.resident()),
         }
     }
+    weir.logged("response given up").await;
     eprintln!("60 objects of 8 MiB that nobody reads: {before:.1} MiB before, {most:.1} MiB at most");
     assert!(most < before + 100.0, "{before:.1} MiB before, {most:.1} MiB at most");
     drop(unread);
